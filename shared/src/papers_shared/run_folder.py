@@ -1,0 +1,145 @@
+"""The folder that one run leaves behind: `runs/PACKAGE/<time>-<short id>/`.
+
+Every file is written to a temporary name and renamed, so that a reader never meets half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from papers_shared.errors import UserError
+
+_STAGE_POLL_SECONDS = 0.2
+
+
+class RunFolder:
+    """One run's files.
+
+    Args:
+        path: the folder; made when it is missing.
+
+    Raises:
+        UserError: the folder cannot be made or written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"run folder {self.path}: {error.strerror}") from error
+        if not os.access(self.path, os.W_OK):
+            raise UserError(f"run folder {self.path}: not writable")
+
+    @classmethod
+    def create(cls, package: str, root: str | Path = "runs") -> RunFolder:
+        """A new folder under `root/package`, named by the time and a random suffix."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        return cls(Path(root) / package / f"{stamp}-{secrets.token_hex(3)}")
+
+    @classmethod
+    def latest(cls, package: str, root: str | Path = "runs") -> RunFolder:
+        """The newest run of a package that has a checkpoint.
+
+        Raises:
+            UserError: there is none.
+        """
+        found = sorted(Path(root).joinpath(package).glob("*/checkpoints/last.ckpt"))
+        if not found:
+            raise UserError(
+                f"ckpt_path: no run with a checkpoint under {Path(root) / package}; "
+                "name the folder with --run.dir, or a checkpoint file"
+            )
+        return cls(found[-1].parent.parent)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of Lightning checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def figures(self) -> Path:
+        """Folder of PNG figures; made on first use."""
+        folder = self.path / "figures"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @contextlib.contextmanager
+    def replacing(self, name: str) -> Iterator[Path]:
+        """A temporary path that becomes `name` when the block ends well, and goes otherwise."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        try:
+            yield temporary
+            if temporary.is_dir() and target.exists():
+                shutil.rmtree(target)
+            temporary.replace(target)
+        except OSError as error:
+            raise UserError(f"{target}: {error.strerror or error}") from error
+        finally:
+            if temporary.is_dir():
+                shutil.rmtree(temporary)
+            else:
+                temporary.unlink(missing_ok=True)
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a UTF-8 text file and return its path."""
+        with self.replacing(name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        return self.path / name
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write JSON (NaN is refused: a number that is not there is null)."""
+        return self.write_text(name, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file of this folder.
+
+        Raises:
+            UserError: it is missing or not JSON.
+        """
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UserError(f"{self.path / name}: no such file") from error
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / name}: not readable as JSON ({error})") from error
+
+    def log(self, stage: str, epoch: int, values: dict[str, float]) -> None:
+        """Append one row a value to `metrics.csv`: stage, epoch, name, value."""
+        path = self.path / "metrics.csv"
+        new = not path.exists()
+        with path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            if new:
+                writer.writerow(["stage", "epoch", "name", "value"])
+            writer.writerows([stage, epoch, name, value] for name, value in values.items())
+
+    def stage(self, name: str, compute: Any, load: Any, *, leader: bool = True) -> Any:
+        """The result of a stage, computed once and kept under `stages/name`.
+
+        Args:
+            name: folder name of the stage.
+            compute: called with an empty folder into which it writes the result.
+            load: called with the finished folder; its value is returned.
+            leader: false in the processes of a distributed run that wait for the leader's result
+                instead of computing it again.
+        """
+        folder = self.path / "stages" / name
+        if leader and not folder.exists():
+            with self.replacing(f"stages/{name}") as temporary:
+                temporary.mkdir()
+                compute(temporary)
+        while not folder.exists():
+            time.sleep(_STAGE_POLL_SECONDS)
+        return load(folder)
