@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from papers_shared.errors import UserError
 
@@ -39,11 +41,31 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def processor_name() -> str:
+    """The processor's own name; its architecture where the system does not tell."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def describe_machine() -> dict[str, str | int]:
+    """Name and usable cores of the processor, and the accelerator's name or `none`."""
+    import torch
+
+    accelerator = "MPS" if torch.backends.mps.is_available() else "none"
+    if torch.cuda.is_available():
+        accelerator = torch.cuda.get_device_name()
+    return {"name": processor_name(), "cores": available_cores(), "accelerator": accelerator}
+
+
 def set_threads(threads: int | None = None) -> int:
     """Set torch's threads within one operation and return the number.
 
     Args:
-        threads: at least 1; None takes the cores this process may use.
+        threads: at least 1; None takes OMP_NUM_THREADS where it is set (launchers of several
+            processes set it), otherwise the cores this process may use.
 
     Raises:
         UserError: `threads` is below 1.
@@ -52,7 +74,8 @@ def set_threads(threads: int | None = None) -> int:
 
     if threads is not None and threads < 1:
         raise UserError(f"threads: {threads} is not a positive number of threads")
-    torch.set_num_threads(threads or available_cores())
+    if threads is not None or "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads or available_cores())
     return torch.get_num_threads()
 
 
@@ -88,10 +111,7 @@ def choose_device(
         raise UserError(f"accelerator: {accelerator!r} was asked for, but torch finds none here")
     else:
         why = "it was asked for"
-    if wanted == "cuda":
-        name = torch.cuda.get_device_name()
-    else:
-        name = platform.processor() or platform.machine()
+    name = torch.cuda.get_device_name() if wanted == "cuda" else processor_name()
     if precision is None:
         bf16 = wanted == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16-mixed" if bf16 else "32-true"

@@ -67,10 +67,10 @@ class MemoryMeter:
         self._stop = threading.Event()
 
         def watch() -> None:
-            while True:
+            ended = False
+            while not ended:
+                ended = self._stop.wait(self.interval)
                 self.growth = max(self.growth, (process.memory_info().rss - start) / 1e6)
-                if self._stop.wait(self.interval):
-                    return
 
         self._thread = threading.Thread(target=watch, daemon=True)
         self._thread.start()
@@ -81,6 +81,32 @@ class MemoryMeter:
         self._thread.join()
 
 
+class Cost:
+    """Seconds and memory growth (MB) of a `with` block, as `Timer` and `MemoryMeter` see them."""
+
+    def __init__(self) -> None:
+        self._timer, self._meter = Timer(), MemoryMeter()
+
+    def __enter__(self) -> Cost:
+        self._meter.__enter__()
+        self._timer.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._timer.__exit__(*error)
+        self._meter.__exit__(*error)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time."""
+        return self._timer.seconds
+
+    @property
+    def memory(self) -> float:
+        """Growth of the resident set at its highest, MB."""
+        return self._meter.growth
+
+
 def count_parameters(module: nn.Module, *, trainable: bool = False) -> int:
     """Number of parameters of `module`; with `trainable`, only those that receive gradients."""
     return sum(p.numel() for p in module.parameters() if p.requires_grad or not trainable)
@@ -89,11 +115,19 @@ def count_parameters(module: nn.Module, *, trainable: bool = False) -> int:
 def count_flops(module: nn.Module, *inputs: Any) -> int:
     """Floating-point operations of one forward pass on `inputs`, as torch's counter sees them.
 
-    Matrix products, convolutions and attention count; element-wise work does not.
+    Matrix products, convolutions and attention count, a multiply-add as two; element-wise work does
+    not. The pass runs in evaluation mode and leaves the module, its running statistics included,
+    as it was.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(*inputs)
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            module(*inputs)
+    finally:
+        for part, training in modes:
+            part.training = training
     return counter.get_total_flops()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import importlib.resources
 import json
 import math
+import numbers
 import platform
+import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -43,27 +46,41 @@ class Table:
 
     def text(self, column: Column, row: dict[str, Any]) -> str:
         """One cell as a person reads it; a dash where there is no value."""
-        value = row.get(column.key)
-        if value is None:
-            return "–"
-        if column.digits is None or isinstance(value, str):
+        value, spread = row.get(column.key), row.get(f"{column.key}_spread")
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, str):
+            return value
+        if not _finite(value):
+            return "\N{EN DASH}"
+        if column.digits is None:
             return str(value)
         text = f"{value:,.{column.digits}f}"
-        spread = row.get(f"{column.key}_spread")
-        return text if spread is None else f"{text} ± {spread:.{column.digits}f}"
+        return f"{text} ± {spread:,.{column.digits}f}" if _finite(spread) else text
 
     def best(self, column: Column) -> float | None:
         """The best value of a column that has a direction.
 
         Rows marked `reference` (chance, oracles) do not compete.
         """
-        if column.higher_is_better is None:
+        if column.higher_is_better is None or column.digits is None:
             return None
         rivals = [row for row in self.rows if not row.get("reference")]
-        values = [row[column.key] for row in rivals if row.get(column.key) is not None]
+        values = [row[column.key] for row in rivals if _finite(row.get(column.key))]
         if not values:
             return None
         return max(values) if column.higher_is_better else min(values)
+
+    def is_best(self, column: Column, row: dict[str, Any]) -> bool:
+        """Whether a cell shows the best value of its column; what prints alike counts as equal."""
+        best, value = self.best(column), row.get(column.key)
+        if best is None or row.get("reference") or not _finite(value):
+            return False
+        return round(value, column.digits) == round(best, column.digits)
+
+    def is_ours(self, row: dict[str, Any]) -> bool:
+        """Whether `ours` names the row."""
+        return row.get(self.columns[0].key) in self.ours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +116,11 @@ class Results:
     metrics: dict[str, float | None]
     notes: list[str] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
+
+
+def now() -> str:
+    """The local time in ISO form, to the second, with its offset."""
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def installed_versions(package: str) -> dict[str, str]:
@@ -138,7 +160,7 @@ def metrics_document(
         "versions": installed_versions(results.package),
         "seed": seed,
     }
-    document = _without_nan(document)
+    document = _plain(document)
     check_metrics(document)
     return document
 
@@ -147,23 +169,40 @@ def check_metrics(document: Any) -> None:
     """Hold a document against the schema of `metrics.json`.
 
     Raises:
-        UserError: names the first field that does not fit.
+        UserError: names a field that does not fit.
+    """
+    check_schema(document, "metrics.schema.json", "metrics.json")
+
+
+def check_schema(document: Any, schema: str, source: str) -> None:
+    """Hold a document against a schema file of this package.
+
+    Raises:
+        UserError: names `source` and a field that does not fit.
     """
     import jsonschema
 
-    source = importlib.resources.files("papers_shared") / "metrics.schema.json"
+    rules = importlib.resources.files("papers_shared") / schema
     try:
-        jsonschema.validate(document, json.loads(source.read_text(encoding="utf-8")))
+        jsonschema.validate(document, json.loads(rules.read_text(encoding="utf-8")))
     except jsonschema.ValidationError as error:
         where = "/".join(str(part) for part in error.absolute_path) or "document"
-        raise UserError(f"metrics.json: {where}: {error.message}") from error
+        message = textwrap.shorten(error.message, 200, placeholder=" ...")
+        raise UserError(f"{source}: {where}: {message}") from error
 
 
-def _without_nan(value: Any) -> Any:
+def _finite(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and math.isfinite(value)
+
+
+def _plain(value: Any) -> Any:
+    """JSON's own types; a number that is not finite becomes None."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+        return [_plain(item) for item in value]
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if math.isfinite(value) else None

@@ -12,13 +12,14 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from papers_shared.errors import UserError
 
 _STAGE_POLL_SECONDS = 0.2
+_Result = TypeVar("_Result")
 
 
 class RunFolder:
@@ -53,13 +54,15 @@ class RunFolder:
         Raises:
             UserError: there is none.
         """
-        found = sorted(Path(root).joinpath(package).glob("*/checkpoints/last.ckpt"))
+        base = Path(root) / package
+        found = list(base.glob("*/checkpoints/**/last.ckpt"))
         if not found:
             raise UserError(
-                f"ckpt_path: no run with a checkpoint under {Path(root) / package}; "
+                f"ckpt_path: no run with a checkpoint under {base}; "
                 "name the folder with --run.dir, or a checkpoint file"
             )
-        return cls(found[-1].parent.parent)
+        newest = max(found, key=lambda path: path.stat().st_mtime_ns)
+        return cls(base / newest.relative_to(base).parts[0])
 
     @property
     def checkpoints(self) -> Path:
@@ -75,22 +78,27 @@ class RunFolder:
 
     @contextlib.contextmanager
     def replacing(self, name: str) -> Iterator[Path]:
-        """A temporary path that becomes `name` when the block ends well, and goes otherwise."""
+        """A temporary path that becomes `name` when the block ends well, and goes otherwise.
+
+        Raises:
+            UserError: the file cannot be written, or another that the block names.
+        """
         target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             if temporary.is_dir() and target.exists():
                 shutil.rmtree(target)
             temporary.replace(target)
         except OSError as error:
-            raise UserError(f"{target}: {error.strerror or error}") from error
+            blamed = str(error.filename or target).replace(str(temporary), str(target))
+            raise UserError(f"{blamed}: {error.strerror or error}") from error
         finally:
             if temporary.is_dir():
                 shutil.rmtree(temporary)
-            else:
-                temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a UTF-8 text file and return its path."""
@@ -100,7 +108,9 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> Path:
         """Write JSON (NaN is refused: a number that is not there is null)."""
-        return self.write_text(name, json.dumps(value, indent=2, allow_nan=False) + "\n")
+        return self.write_text(
+            name, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        )
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file of this folder.
@@ -125,21 +135,42 @@ class RunFolder:
                 writer.writerow(["stage", "epoch", "name", "value"])
             writer.writerows([stage, epoch, name, value] for name, value in values.items())
 
-    def stage(self, name: str, compute: Any, load: Any, *, leader: bool = True) -> Any:
+    def stage(
+        self,
+        name: str,
+        settings: dict[str, Any],
+        compute: Callable[[Path], object],
+        load: Callable[[Path], _Result],
+        *,
+        leader: bool = True,
+    ) -> _Result:
         """The result of a stage, computed once and kept under `stages/name`.
 
         Args:
-            name: folder name of the stage.
+            name: folder name of the stage; may contain slashes.
+            settings: what the result depends on, as JSON values; kept beside the result.
             compute: called with an empty folder into which it writes the result.
             load: called with the finished folder; its value is returned.
             leader: false in the processes of a distributed run that wait for the leader's result
                 instead of computing it again.
+
+        Raises:
+            UserError: the folder holds this stage, made with other settings.
         """
         folder = self.path / "stages" / name
         if leader and not folder.exists():
             with self.replacing(f"stages/{name}") as temporary:
                 temporary.mkdir()
                 compute(temporary)
+                text = json.dumps(settings, indent=2, sort_keys=True)
+                (temporary / "settings.json").write_text(text + "\n", encoding="utf-8")
         while not folder.exists():
             time.sleep(_STAGE_POLL_SECONDS)
+        made_with = self.read_json(f"stages/{name}/settings.json")
+        for key, value in json.loads(json.dumps(settings)).items():
+            if made_with.get(key) != value:
+                raise UserError(
+                    f"{folder}: was made with {key} = {made_with.get(key)!r}, this run asks for "
+                    f"{value!r}; take another --run.dir"
+                )
         return load(folder)

@@ -2,11 +2,19 @@
 
 import hashlib
 
+from papers_shared.errors import UserError
+
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, numpy and torch, and the workers of data loaders."""
+    """Seed Python, numpy and torch, and the workers of data loaders.
+
+    Raises:
+        UserError: `seed` is not in [0, 2^32).
+    """
     from lightning import seed_everything as seed_all
 
+    if not 0 <= seed < 2**32:
+        raise UserError(f"seed: {seed} is not between 0 and {2**32 - 1}")
     seed_all(seed, workers=True, verbose=False)
 
 

@@ -1,0 +1,21 @@
+"""BioX-Bridge: unsupervised knowledge transfer across biosignals by model bridging."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "adapters": ["BlockModel", "TaskModel"],
+        "bridge": ["PrototypeBridge", "initialise_prototypes", "prototype_bridge_parameters"],
+        "bridged": ["BridgedModel"],
+        "data": ["BiosignalData", "row_loader"],
+        "encoder": ["SignalEncoder"],
+        "features": ["pooled_states", "token_states"],
+        "metrics": ["classification_scores", "t_interval"],
+        "module": ["BridgeModule"],
+        "recordings": ["load_recordings"],
+        "selection": ["Positions", "cka", "probe_score", "select_positions"],
+        "tokens": ["SpectralTokens", "standardise_by_subject"],
+        "windows": ["Pairs", "Recording", "split_subjects"],
+    },
+)

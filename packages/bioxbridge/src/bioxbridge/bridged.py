@@ -1,0 +1,104 @@
+"""The bridged model of BioX-Bridge (arXiv 2510.02276, section 3.1): new signal in, old task out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bioxbridge.adapters import BlockModel, TaskModel
+from bioxbridge.bridge import PrototypeBridge
+
+_KIND = "bioxbridge.BridgedModel"
+
+
+class BridgedModel(nn.Module):
+    r"""$g(f^{old}_{\ge l}(b(\mathrm{mean}\, f^{new}_{\le m}(x))))$: never needs the old modality.
+
+    Args:
+        new: frozen model of the new modality; blocks after `new_block` never run.
+        old: frozen task model of the old modality; blocks before `old_block` never run.
+        bridge: from pooled (B, d_m) to (B, T, d_l).
+        new_block: m, the block whose output the bridge reads, counted from 0.
+        old_block: l, the block whose input the bridge replaces, counted from 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        new: BlockModel,
+        old: TaskModel,
+        bridge: PrototypeBridge,
+        new_block: int,
+        old_block: int,
+    ) -> None:
+        super().__init__()
+        self.new = new.freeze()
+        self.old = old.freeze()
+        self.bridge = bridge
+        self.new_block = new_block
+        self.old_block = old_block
+
+    def forward(self, inputs: Tensor) -> Float[Tensor, "batch classes"]:
+        """Logits of the old task from inputs of the new modality."""
+        return self.from_pooled(self.pool(inputs))
+
+    @torch.no_grad()
+    def pool(self, inputs: Tensor) -> Float[Tensor, "batch width"]:
+        """What the bridge reads: the mean token of block m, (B, d_m)."""
+        return self.new.forward_to(inputs, self.new_block).mean(dim=1)
+
+    def last_hidden(
+        self, pooled: Float[Tensor, "batch width"]
+    ) -> Float[Tensor, "batch tokens width_old"]:
+        """Output of the old model's last block, (B, T, d_L), from pooled features."""
+        return self.old.encoder.forward_from(self.bridge(pooled), self.old_block)
+
+    def from_pooled(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
+        """Logits from pooled features (B, d_m)."""
+        return self.old.read_out(self.last_hidden(pooled))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write `bridge.safetensors` and `config.json`; the two frozen models are not stored."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: value.contiguous() for name, value in self.bridge.state_dict().items()}
+        save_file(weights, folder / "bridge.safetensors")
+        config = {
+            "kind": _KIND,
+            "bridge": self.bridge.sizes,
+            "new_block": self.new_block,
+            "old_block": self.old_block,
+        }
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: str | Path, *, new: BlockModel, old: TaskModel
+    ) -> BridgedModel:
+        """Load a bridge between the two models it was trained for.
+
+        Raises:
+            ValueError: the folder is not of this kind, or its sizes do not fit the models.
+            FileNotFoundError: the folder lacks `config.json` or `bridge.safetensors`.
+        """
+        folder = Path(folder)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if config.get("kind") != _KIND:
+            raise ValueError(f"{folder}: holds {config.get('kind')!r}, not {_KIND}")
+        for name, depth in (("new_block", new.depth), ("old_block", old.encoder.depth)):
+            if config[name] >= depth:
+                raise ValueError(f"{folder}: {name} {config[name]}, but the model has {depth}")
+        bridge = PrototypeBridge(**config["bridge"])
+        bridge.load_state_dict(load_file(folder / "bridge.safetensors"))
+        return cls(
+            new=new,
+            old=old,
+            bridge=bridge,
+            new_block=config["new_block"],
+            old_block=config["old_block"],
+        )

@@ -1,0 +1,237 @@
+"""Batches: recordings to split tokens, and rows of tensors to loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lightning
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from bioxbridge.recordings import load_recordings
+from bioxbridge.tokens import SpectralTokens, standardise_by_subject
+from bioxbridge.windows import Pairs, Recording, cut_windows, split_subjects
+
+
+class Rows(Dataset):
+    """Rows of several tensors of equal length, fetched a whole batch at a time.
+
+    Raises:
+        ValueError: the tensors differ in length.
+    """
+
+    def __init__(self, *tensors: Tensor) -> None:
+        if len({len(tensor) for tensor in tensors}) != 1:
+            raise ValueError(f"rows: lengths {[len(t) for t in tensors]} differ")
+        self.tensors = tensors
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return tuple(tensor[index] for tensor in self.tensors)
+
+    def __getitems__(self, indices: list[int]) -> tuple[Tensor, ...]:
+        rows = torch.as_tensor(indices)
+        return tuple(tensor[rows] for tensor in self.tensors)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
+
+
+def row_loader(
+    *tensors: Tensor,
+    batch_size: int = 64,
+    shuffle: bool = False,
+    seed: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+) -> DataLoader:
+    """Loader over rows, the same batches whatever the number of processes.
+
+    Args:
+        tensors: (N, ...) each.
+        batch_size: rows per step over all processes together.
+        shuffle: whether the order changes by epoch; it depends on seed and epoch alone, so that
+            resumed training meets the batches it would have met.
+        seed: of the order.
+        rank: number of this process.
+        world_size: number of processes.
+    """
+    rows = Rows(*tensors)
+    return DataLoader(
+        rows,
+        batch_size=max(1, batch_size // world_size),
+        sampler=DistributedSampler(
+            rows, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed
+        ),
+        collate_fn=_as_is,
+    )
+
+
+class BiosignalData(lightning.LightningDataModule):
+    """Simultaneous recordings of two modalities as tokens, split by subject.
+
+    Args:
+        source: `watch` (installed with the package), or another reader's name with its `path`.
+        path: folder or file of the source; `watch` needs none.
+        old: modality with labels.
+        new: modality without.
+        window: seconds per window.
+        stride: seconds between windows.
+        split_counts: subjects in train, val, pair and test.
+        split_seed: seed of the first split; further splits take the following numbers.
+        batch_size: windows per step, over all processes together.
+        pair_fraction: share of the unlabelled pairs that is used, in (0, 1].
+        frame: seconds per token.
+        hop: seconds between tokens.
+        max_frequency: highest frequency of a token, Hz.
+        means: successive means per token.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str = "watch",
+        path: str | None = None,
+        old: str = "ACC",
+        new: str = "GYR",
+        window: float = 4.0,
+        stride: float = 1.0,
+        split_counts: Sequence[int] = (3, 1, 3, 3),
+        split_seed: int = 0,
+        batch_size: int = 64,
+        pair_fraction: float = 1.0,
+        frame: float = 1.0,
+        hop: float = 0.5,
+        max_frequency: float = 12.0,
+        means: int = 5,
+    ) -> None:
+        super().__init__()
+        for name, value in (("window", window), ("stride", stride), ("frame", frame), ("hop", hop)):
+            if not value > 0:
+                raise ValueError(f"data.{name}: {value} seconds is not positive")
+        if not 0 < pair_fraction <= 1:
+            raise ValueError(f"data.pair_fraction: {pair_fraction} is not in (0, 1]")
+        if batch_size < 1:
+            raise ValueError(f"data.batch_size: {batch_size} is not positive")
+        if old == new:
+            raise ValueError(f"data.new: {new!r} is also the old modality")
+        self.source = source
+        self.path = path
+        self.old = old
+        self.new = new
+        self.window = window
+        self.stride = stride
+        self.split_counts = list(split_counts)
+        self.split_seed = split_seed
+        self.batch_size = batch_size
+        self.pair_fraction = pair_fraction
+        self.tokens = SpectralTokens(frame=frame, hop=hop, max_frequency=max_frequency, means=means)
+        self._pairs: Pairs | None = None
+        self._rows: dict[str, tuple[Tensor, ...]] = {}
+        self._seed = 0
+
+    def settings(self) -> dict[str, Any]:
+        """What the tokens and splits depend on, as JSON values."""
+        return {
+            "source": self.source,
+            "old": self.old,
+            "new": self.new,
+            "window": self.window,
+            "stride": self.stride,
+            "split_counts": self.split_counts,
+            "pair_fraction": self.pair_fraction,
+            "tokens": vars(self.tokens),
+        }
+
+    def pairs(self) -> Pairs:
+        """Tokens of all recordings; read once.
+
+        Raises:
+            ValueError: a recording cannot be used, or is too short for one window.
+        """
+        if self._pairs is None:
+            self._pairs = tokenise(
+                load_recordings(self.source, self.path),
+                old=self.old,
+                new=self.new,
+                window=self.window,
+                stride=self.stride,
+                tokens=self.tokens,
+            )
+        return self._pairs
+
+    def split(self, seed: int) -> dict[str, Pairs]:
+        """Train, val, pair and test, no subject in two of them."""
+        pairs = self.pairs()
+        masks = split_subjects(pairs.subjects, self.split_counts, seed)
+        if self.pair_fraction < 1:
+            rows = np.flatnonzero(masks["pair"])
+            count = max(1, round(self.pair_fraction * len(rows)))
+            masks["pair"] = np.sort(np.random.RandomState(seed).permutation(rows)[:count])
+        return {name: pairs.subset(mask) for name, mask in masks.items()}
+
+    def attach(self, *, train: tuple[Tensor, ...], val: tuple[Tensor, ...], seed: int) -> None:
+        """Set what the loaders give: cached features and targets of the bridge."""
+        self._rows = {"train": train, "val": val}
+        self._seed = seed
+
+    def train_dataloader(self) -> DataLoader:
+        """Shuffled batches of the pair split."""
+        return self._loader("train", shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        """Batches of the validation split."""
+        return self._loader("val", shuffle=False)
+
+    def _loader(self, part: str, *, shuffle: bool) -> DataLoader:
+        trainer = self.trainer
+        return row_loader(
+            *self._rows[part],
+            batch_size=self.batch_size if shuffle else 8 * self.batch_size,
+            shuffle=shuffle,
+            seed=self._seed,
+            rank=trainer.global_rank if trainer else 0,
+            world_size=trainer.world_size if trainer else 1,
+        )
+
+
+def tokenise(
+    recordings: list[Recording],
+    *,
+    old: str,
+    new: str,
+    window: float,
+    stride: float,
+    tokens: Callable[[Tensor, float], Tensor],
+) -> Pairs:
+    """Cut recordings into simultaneous windows and turn both sides into scaled tokens.
+
+    Raises:
+        ValueError: no recording is as long as a window, or one lacks a modality.
+    """
+    sides: dict[str, list[Tensor]] = {old: [], new: []}
+    labels, subjects = [], []
+    for recording in recordings:
+        for modality in (old, new):
+            cut, cut_labels = cut_windows(recording, modality, seconds=window, stride=stride)
+            if len(cut):
+                rate = recording.rates[modality]
+                sides[modality].append(tokens(torch.from_numpy(cut), rate))
+        labels.append(cut_labels)
+        subjects.append(np.full(len(cut_labels), recording.subject))
+    if not sides[old]:
+        longest = max(recording.seconds for recording in recordings)
+        raise ValueError(f"data.window: {window} s is longer than any recording ({longest:.1f} s)")
+    names = np.concatenate(subjects)
+    return Pairs(
+        standardise_by_subject(torch.cat(sides[old]), names),
+        standardise_by_subject(torch.cat(sides[new]), names),
+        torch.from_numpy(np.concatenate(labels)),
+        names,
+    )

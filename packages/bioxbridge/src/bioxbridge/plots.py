@@ -1,0 +1,163 @@
+"""Figures of a run, drawn from its results; nothing is computed here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+
+ACCENT = "#2563eb"
+MUTED = "#94a3b8"
+INK = "#1e293b"
+
+_STYLE = {
+    "figure.dpi": 150,
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.titlesize": 11,
+    "figure.constrained_layout.use": True,
+}
+
+
+def plot_scores(path: Path, rows: list[dict[str, Any]], *, ours: str, chance: float) -> None:
+    """Balanced accuracy of every method: mean as a bar, each split as a point.
+
+    Args:
+        path: PNG file to write.
+        rows: `method`, `balanced_accuracy` and `splits` (one value a split), in percent.
+        ours: method to set off.
+        chance: balanced accuracy of a guess, percent.
+    """
+    with mpl.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(6.4, 0.42 * len(rows) + 1.1))
+        for i, row in enumerate(reversed(rows)):
+            colour = ACCENT if row["method"] == ours else MUTED
+            axes.barh(i, row["balanced_accuracy"], color=colour, height=0.62, alpha=0.85)
+            axes.plot(row["splits"], [i] * len(row["splits"]), "o", color=INK, ms=3.5, alpha=0.7)
+        axes.axvline(chance, color=INK, lw=1, ls=":")
+        axes.text(chance + 0.8, len(rows) - 0.45, "chance", fontsize=8, va="bottom")
+        axes.set_yticks(range(len(rows)), [row["method"] for row in reversed(rows)])
+        axes.set_xlim(0, 100)
+        axes.set_ylim(-0.6, len(rows))
+        axes.set_xlabel("balanced accuracy on test subjects, new modality alone (%)")
+        _save(figure, path)
+
+
+def plot_cost(path: Path, rows: list[dict[str, Any]], *, ours: str) -> None:
+    """Balanced accuracy against trainable parameters on a logarithmic axis.
+
+    Args:
+        path: PNG file to write.
+        rows: `method`, `balanced_accuracy` and `parameters` (above zero).
+        ours: method to set off.
+    """
+    with mpl.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(6.4, 3.2))
+        for row in rows:
+            own = row["method"] == ours
+            x, y = row["parameters"], row["balanced_accuracy"]
+            axes.semilogx(x, y, "o", ms=9 if own else 7, color=ACCENT if own else MUTED)
+            axes.annotate(
+                row["method"],
+                (x, y),
+                xytext=(0, 8),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+            )
+        values = [row["parameters"] for row in rows]
+        axes.set_xlim(min(values) / 4, max(values) * 4)
+        axes.margins(y=0.25)
+        axes.set_xlabel("trainable parameters")
+        axes.set_ylabel("balanced accuracy (%)")
+        _save(figure, path)
+
+
+def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
+    """Both curves of the position selection, one line a split; the choice is ringed.
+
+    Args:
+        path: PNG file to write.
+        curves: `split`, `probe_scores`, `cka_scores`, `new_block` and `old_block`.
+    """
+    with mpl.rc_context(_STYLE):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 2.9))
+        shades = plt.get_cmap("viridis")(np.linspace(0.15, 0.8, len(curves)))
+        for curve, shade in zip(curves, shades, strict=True):
+            for axes, scores, chosen in (
+                (left, curve["probe_scores"], curve["new_block"]),
+                (right, curve["cka_scores"], curve["old_block"]),
+            ):
+                axes.plot(
+                    range(len(scores)),
+                    scores,
+                    "o-",
+                    ms=4,
+                    lw=1.4,
+                    color=shade,
+                    label=f"split {curve['split']}",
+                )
+                axes.plot(chosen, scores[chosen], "o", ms=11, mfc="none", mec=shade, mew=1.6)
+        left.set_title("1. where to read")
+        left.set_xlabel("block of the new model")
+        left.set_ylabel("macro-F1 on pseudo labels")
+        right.set_title("2. where to write")
+        right.set_xlabel("block of the old model")
+        right.set_ylabel("CKA with the chosen block")
+        for axes, key in ((left, "probe_scores"), (right, "cka_scores")):
+            axes.set_xticks(range(len(curves[0][key])))
+        right.legend(fontsize=8, frameon=False)
+        _save(figure, path)
+
+
+def plot_confusion(path: Path, matrix: np.ndarray, *, title: str) -> None:
+    """Confusion matrix in percent of each true class.
+
+    Args:
+        path: PNG file to write.
+        matrix: (C, C) counts, rows are true classes.
+        title: of the figure.
+    """
+    shares = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    classes = range(len(matrix))
+    with mpl.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(4.2, 3.9))
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
+        for true in classes:
+            for guess in classes:
+                value = shares[true, guess]
+                axes.text(
+                    guess,
+                    true,
+                    f"{value:.0f}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="white" if value > 55 else INK,
+                )
+        axes.set_xticks(classes)
+        axes.set_yticks(classes)
+        axes.set_xlabel("predicted class")
+        axes.set_ylabel("true class")
+        axes.set_title(title)
+        axes.spines[:].set_visible(False)
+        _save(figure, path)
+
+
+def _save(figure: plt.Figure, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.part")
+    figure.savefig(temporary, format="png", facecolor="white")
+    plt.close(figure)
+    temporary.replace(path)

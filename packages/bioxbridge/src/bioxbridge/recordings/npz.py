@@ -1,0 +1,62 @@
+"""A folder of NPZ files, one recording each, for anyone's own simultaneous signals.
+
+Each file holds, for every modality, an array of its name, (channels, samples) or (samples,), and
+`NAME_rate` in Hz; `labels` with `label_rate` (classes per step of time, -1 where unknown); and
+optionally `subject`, else the file's name up to the first underscore.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from bioxbridge.windows import UNLABELLED, Recording
+
+_RESERVED = {"labels", "label_rate", "subject"}
+
+
+def load_npz(path: Path) -> list[Recording]:
+    """Read a file, or every `*.npz` of a folder in order of name.
+
+    Raises:
+        ValueError: names the file and the array that is missing or cannot be used.
+    """
+    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    return [_read(file) for file in files]
+
+
+def _read(file: Path) -> Recording:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, zipfile.BadZipFile, AttributeError) as error:
+        raise ValueError(f"{file}: not readable as NPZ of plain arrays ({error})") from error
+    names = [name for name in arrays if name not in _RESERVED and not name.endswith("_rate")]
+    signals, rates = {}, {}
+    for name in names:
+        if f"{name}_rate" not in arrays:
+            raise ValueError(f"{file}: has {name} but not {name}_rate (Hz)")
+        if not np.issubdtype(arrays[name].dtype, np.number):
+            raise ValueError(f"{file}: {name} is of type {arrays[name].dtype}, not numbers")
+        signals[name] = np.atleast_2d(arrays[name]).astype(np.float32)
+        rates[name] = float(arrays[f"{name}_rate"])
+    if not signals:
+        raise ValueError(f"{file}: holds no signal")
+    labels = arrays.get("labels")
+    label_rate = float(arrays.get("label_rate", 1.0))
+    if labels is None:
+        longest = max(signal.shape[1] / rates[name] for name, signal in signals.items())
+        labels = np.full(int(np.ceil(longest * label_rate)), UNLABELLED)
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"{file}: labels are {labels.dtype} {labels.shape}, not integers (n,)")
+    subject = arrays.get("subject")
+    return Recording(
+        name=str(file),
+        subject=file.stem.split("_")[0] if subject is None else str(subject),
+        signals=signals,
+        rates=rates,
+        labels=labels.astype(np.int64),
+        label_rate=label_rate,
+    )

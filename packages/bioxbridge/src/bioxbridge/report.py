@@ -1,0 +1,194 @@
+"""From the rows of every split to the table, the claim and the figures of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from papers_shared.results import Claim, Column, Figure, Results, Table
+
+from bioxbridge import plots
+from bioxbridge.metrics import t_interval
+
+BRIDGE = "Bridge"
+STUDENT = "Distillation, logits"
+PROBE = "Probe on pseudo labels"
+UNTRAINED = "Bridge, untrained encoder"
+
+# The paper calls the bridge as good as distillation where it is at most 3.4 points behind
+# (table 2, ISRUC ECG to EEG), and cuts 87.9 to 99.1 % of the trainable parameters.
+LEVEL_WITHIN = 3.4
+PARAMETER_CUT = 87.9
+# Below this many points over chance a task model has little to transfer.
+WEAK_TEACHER = 20.0
+
+COLUMNS = [
+    Column(key="method", label="Method", digits=None),
+    Column(key="balanced_accuracy", label="Balanced accuracy %", higher_is_better=True),
+    Column(key="macro_f1", label="Macro-F1 %", higher_is_better=True),
+    Column(key="weighted_f1", label="Weighted-F1 %", higher_is_better=True),
+    Column(key="agreement", label="Agrees with teacher %", higher_is_better=True),
+    Column(key="parameters", label="Trainable", digits=0, higher_is_better=False),
+    Column(key="seconds", label="Seconds", higher_is_better=False),
+    Column(key="memory", label="Peak MB", digits=0, higher_is_better=False),
+]
+
+
+def summarise(splits: list[dict[str, Any]], *, old: str, new: str, figures: Path) -> Results:
+    """Average over splits and draw the figures.
+
+    Args:
+        splits: one dictionary a split, as the main job collects them.
+        old: name of the labelled modality.
+        new: name of the unlabelled modality.
+        figures: folder that receives the PNG files.
+    """
+    methods = list(splits[0]["rows"])
+    classes = splits[0]["classes"]
+    references = [name for name in methods if name == "Random" or name.startswith("Oracle")]
+    rows = [_average(name, splits, reference=name in references) for name in methods]
+    by_method = {row["method"]: row for row in rows}
+    chance = 100 / classes
+    scores = {
+        name: np.array([split["rows"][name]["balanced_accuracy"] for split in splits])
+        for name in methods
+    }
+    shown = [{**row, "splits": scores[row["method"]]} for row in rows]
+    plots.plot_scores(figures / "scores.png", shown, ours=BRIDGE, chance=chance)
+    plots.plot_cost(
+        figures / "cost.png",
+        [row for row in rows if row["method"] not in (*references, UNTRAINED)],
+        ours=BRIDGE,
+    )
+    plots.plot_selection(
+        figures / "selection.png", [{"split": s["split"], **s["positions"]} for s in splits]
+    )
+    plots.plot_confusion(
+        figures / "confusion.png",
+        np.sum([split["rows"][BRIDGE]["confusion"] for split in splits], axis=0),
+        title=f"Bridge, {new} alone, {len(splits)} test split{'s' * (len(splits) > 1)}",
+    )
+    return Results(
+        package="bioxbridge",
+        verb="train",
+        title=f"BioX-Bridge: {old} to {new}",
+        table=Table(
+            columns=COLUMNS,
+            rows=rows,
+            ours=[BRIDGE],
+            caption=(
+                f"Test subjects, {new} alone except the {old} oracle; mean ± standard deviation "
+                f"over {len(splits)} split{'s' * (len(splits) > 1)} by subject. Chance is "
+                f"{chance:.1f} %. Seconds and peak memory are those of the training."
+            ),
+        ),
+        claim=_claim(scores, by_method, chance),
+        metrics=_metrics(by_method, scores, splits),
+        notes=_notes(splits, scores, chance, old=old, new=new),
+        figures=[
+            Figure(
+                path="figures/scores.png",
+                caption="Balanced accuracy of each method; points are single splits.",
+            ),
+            Figure(
+                path="figures/cost.png",
+                caption="What each method trains, and how well it then does.",
+            ),
+            Figure(
+                path="figures/selection.png",
+                caption="Two-stage selection of the bridge's place; the choice is ringed.",
+            ),
+            Figure(
+                path="figures/confusion.png",
+                caption="Confusion of the bridge on test subjects, percent of each true class.",
+            ),
+        ],
+    )
+
+
+def _average(name: str, splits: list[dict[str, Any]], *, reference: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"method": name, "reference": reference}
+    for column in COLUMNS[1:]:
+        values = [split["rows"][name].get(column.key) for split in splits]
+        if any(value is None for value in values):
+            row[column.key] = None
+            continue
+        row[column.key] = float(np.mean(values))
+        if column.digits == 1 and column.key != "seconds" and len(splits) > 1:
+            row[f"{column.key}_spread"] = float(np.std(values, ddof=1))
+    return row
+
+
+def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chance: float) -> Claim:
+    text = "As accurate as distilling a whole student, with a fraction of its trainable parameters"
+    paper = "-3.4 to +1.2 points, 87.9 to 99.1 % fewer parameters"
+    if STUDENT not in scores:
+        return Claim(text=text, paper=paper, ours="no student was trained", held=None)
+    mean, low, high = t_interval(scores[BRIDGE] - scores[STUDENT])
+    cut = 100 * (1 - rows[BRIDGE]["parameters"] / rows[STUDENT]["parameters"])
+    interval = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
+    # A bridge at chance that is level with a student at chance decides nothing.
+    learned = scores[BRIDGE].mean() >= chance + WEAK_TEACHER
+    return Claim(
+        text=text,
+        paper=paper,
+        ours=f"{mean:+.1f}{interval} points, {cut:.1f} % fewer parameters",
+        held=bool(mean >= -LEVEL_WITHIN and cut >= PARAMETER_CUT) if learned else None,
+    )
+
+
+def _metrics(
+    rows: dict[str, dict[str, Any]], scores: dict[str, np.ndarray], splits: list[dict[str, Any]]
+) -> dict[str, float | None]:
+    metrics: dict[str, float | None] = {"splits": float(len(splits))}
+    for name, row in rows.items():
+        key = "".join(c if c.isalnum() else "_" for c in name.lower()).strip("_")
+        for column in COLUMNS[1:]:
+            metrics[f"{key}/{column.key}"] = row[column.key]
+    for rival in ("Random", STUDENT, PROBE, UNTRAINED):
+        if rival in scores:
+            key = "".join(c if c.isalnum() else "_" for c in rival.lower())
+            metrics[f"bridge_minus_{key}"] = float(np.mean(scores[BRIDGE] - scores[rival]))
+    return metrics
+
+
+def _notes(
+    splits: list[dict[str, Any]],
+    scores: dict[str, np.ndarray],
+    chance: float,
+    *,
+    old: str,
+    new: str,
+) -> list[str]:
+    errors = {
+        side: float(np.mean([split["reconstruction"][side] for split in splits]))
+        for side in (old, new)
+    }
+    notes = [
+        "Masked reconstruction error on the validation subjects, relative to the variance: "
+        + ", ".join(f"{side} {error:.2f}" for side, error in errors.items())
+        + "."
+    ]
+    mean, low, high = t_interval(scores[BRIDGE] - scores[PROBE])
+    interval = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
+    notes.append(
+        f"A linear probe on pseudo labels, which the paper's tables leave out, is the baseline to "
+        f"beat: bridge minus probe {mean:+.1f}{interval} points."
+    )
+    teacher = float(np.mean(scores[f"Oracle {old} (task model)"]))
+    if teacher < chance + WEAK_TEACHER:
+        notes.append(
+            f"The {old} task model is only {teacher - chance:.0f} points above chance: it has "
+            "little to transfer, so the differences between methods mean little."
+        )
+    collapsed = [s["split"] for s in splits if s["rows"][BRIDGE]["entropy"] < 0.5]
+    if collapsed:
+        notes.append(f"The bridge has collapsed to few classes on splits {collapsed}.")
+    notes += [f"Split {split['split']}: {split['describe']}." for split in splits]
+    if len(splits) > 1:
+        notes.append(
+            "Splits cut the same subjects, so they are not independent and intervals over splits "
+            "are too narrow."
+        )
+    return notes

@@ -1,0 +1,179 @@
+"""Simultaneous recordings of two modalities, cut into windows and split by subject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+UNLABELLED = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """One stretch of simultaneous signals of one subject; all start at the same instant.
+
+    Attributes:
+        name: says where it came from, for messages.
+        subject: name of the person.
+        signals: (channels, samples) by modality.
+        rates: sampling rate by modality, Hz.
+        labels: (n,) class per step of time, -1 where unknown.
+        label_rate: steps of `labels` per second.
+
+    Raises:
+        ValueError: names the recording, modality and value that cannot be: a wrong shape, a rate
+            that is not positive, NaN or infinite samples, or modalities of different duration.
+    """
+
+    name: str
+    subject: str
+    signals: dict[str, np.ndarray]
+    rates: dict[str, float]
+    labels: np.ndarray
+    label_rate: float
+
+    def __post_init__(self) -> None:
+        durations = {}
+        for modality, signal in self.signals.items():
+            where = f"{self.name}: {modality}"
+            if signal.ndim != 2 or signal.shape[1] == 0:
+                raise ValueError(f"{where}: shape {signal.shape} is not (channels, samples)")
+            rate = self.rates.get(modality, 0.0)
+            if not rate > 0:
+                raise ValueError(f"{where}: sampling rate {rate} Hz is not positive")
+            bad = np.argwhere(~np.isfinite(signal))
+            if len(bad):
+                channel, sample = bad[0]
+                raise ValueError(
+                    f"{where}: channel {channel}, sample {sample} ({sample / rate:.2f} s) is "
+                    f"{signal[channel, sample]}; repair or cut the recording ({len(bad)} such)"
+                )
+            durations[modality] = signal.shape[1] / rate
+        longest, shortest = max(durations.values()), min(durations.values())
+        if longest - shortest > 1.0:
+            listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in durations.items())
+            raise ValueError(
+                f"{self.name}: the modalities differ in duration ({listed}); cut them to a "
+                "common span"
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Duration that every modality covers."""
+        return min(signal.shape[1] / self.rates[name] for name, signal in self.signals.items())
+
+
+class Pairs(Dataset):
+    """Windows of the old and the new modality, taken at the same time.
+
+    Args:
+        old: (N, ...) inputs of the old model.
+        new: (N, ...) inputs of the new model.
+        labels: (N,) classes, -1 where unknown.
+        subjects: (N,) names.
+
+    Raises:
+        ValueError: the four differ in length, or there are none.
+    """
+
+    def __init__(self, old: Tensor, new: Tensor, labels: Tensor, subjects: np.ndarray) -> None:
+        lengths = {len(old), len(new), len(labels), len(subjects)}
+        if len(lengths) != 1:
+            raise ValueError(
+                f"pairs: {len(old)} old windows, {len(new)} new, {len(labels)} labels and "
+                f"{len(subjects)} subjects do not match"
+            )
+        if not len(old):
+            raise ValueError("pairs: there are no windows")
+        self.old = old
+        self.new = new
+        self.labels = labels
+        self.subjects = subjects
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        return self.old[index], self.new[index], self.labels[index]
+
+    def subset(self, rows: np.ndarray) -> Pairs:
+        """The pairs at some rows (indices or a mask)."""
+        index = torch.as_tensor(np.arange(len(self))[rows])
+        return Pairs(self.old[index], self.new[index], self.labels[index], self.subjects[rows])
+
+    @property
+    def classes(self) -> int:
+        """Number of classes: the highest label + 1."""
+        return int(self.labels.max()) + 1
+
+
+def cut_windows(
+    recording: Recording, modality: str, *, seconds: float, stride: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Windows of one modality and their labels.
+
+    Args:
+        recording: where to cut.
+        modality: which signal.
+        seconds: length of a window.
+        stride: seconds between windows.
+
+    Returns:
+        (N, C, S) windows, the same N for every modality, and (N,) labels; a window over which the
+        label changes is -1.
+
+    Raises:
+        ValueError: the recording has no such modality.
+    """
+    if modality not in recording.signals:
+        raise ValueError(
+            f"{recording.name}: has no {modality!r}, only {', '.join(recording.signals)}"
+        )
+    signal, rate = recording.signals[modality], recording.rates[modality]
+    size = round(seconds * rate)
+    # Rounding a sampling rate must not lose a last window in one modality and keep it in another.
+    starts = np.arange(0.0, recording.seconds - seconds + 1e-6, stride)
+    offsets = np.minimum(np.round(starts * rate).astype(int), signal.shape[1] - size)
+    windows = np.stack([signal[:, o : o + size] for o in offsets]) if len(offsets) else None
+    if windows is None:
+        return np.empty((0, len(signal), size), np.float32), np.empty(0, np.int64)
+    first = np.floor(starts * recording.label_rate + 1e-6).astype(int)
+    last = np.ceil((starts + seconds) * recording.label_rate - 1e-6).astype(int)
+    labels = np.full(len(starts), UNLABELLED, np.int64)
+    for i, (begin, end) in enumerate(zip(first, last, strict=True)):
+        values = np.unique(recording.labels[begin:end])
+        if len(values) == 1:
+            labels[i] = values[0]
+    return windows.astype(np.float32), labels
+
+
+def split_subjects(subjects: np.ndarray, counts: Sequence[int], seed: int) -> dict[str, np.ndarray]:
+    """Masks of the splits train, val, pair and test, none sharing a subject with another.
+
+    Args:
+        subjects: (N,) names.
+        counts: subjects per split; together at most as many as there are.
+        seed: of the permutation of the subjects.
+
+    Raises:
+        ValueError: too few subjects, a split of fewer than one, or not four counts.
+    """
+    names = np.unique(subjects)
+    splits = ("train", "val", "pair", "test")
+    if len(counts) != len(splits) or min(counts) < 1:
+        raise ValueError(f"split_counts: {list(counts)} are not four counts of at least 1")
+    if sum(counts) > len(names):
+        raise ValueError(
+            f"split_counts: {list(counts)} need {sum(counts)} subjects, there are {len(names)}"
+        )
+    order = np.random.RandomState(seed).permutation(names)
+    masks, start = {}, 0
+    for split, count in zip(splits, counts, strict=True):
+        masks[split] = np.isin(subjects, order[start : start + count])
+        start += count
+    return masks

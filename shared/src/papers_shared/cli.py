@@ -1,0 +1,200 @@
+"""The command line of a main job: LightningCLI with packaged defaults and an implied `fit`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from lightning import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities import rank_zero_only
+
+from papers_shared.command import OneLineErrors, packaged_config, resolve_configs
+from papers_shared.console import console, stderr
+from papers_shared.device import DeviceChoice, choose_device
+from papers_shared.errors import UserError
+from papers_shared.progress import StageLog
+from papers_shared.run_folder import RunFolder
+
+_RUN_DIR_VARIABLE = "PAPERS_RUN_DIR"
+
+
+@dataclass(kw_only=True)
+class RunOptions:
+    """Where a run leaves its files, and how many threads it takes.
+
+    Args:
+        dir: run folder; a new one under `root` when it is not given.
+        root: folder that receives new run folders.
+        threads: CPU threads within one operation; all available cores when it is not given.
+    """
+
+    dir: str | None = None
+    root: str = "runs"
+    threads: int | None = None
+
+
+class _Parser(OneLineErrors, LightningArgumentParser):
+    """LightningCLI's parser with one-line errors."""
+
+
+class MainJob(LightningCLI):
+    """Parse, settle device and run folder, then call `fit`, which each package defines.
+
+    A subclass names its `package` and defines `fit(model, datamodule, ckpt_path)`. It finds the
+    run folder in `self.run`, the device in `self.device`, and builds the trainer of each of its
+    runs with `new_trainer`.
+
+    Args:
+        model_class: Lightning module whose arguments become `--model.*`.
+        datamodule_class: Lightning data module whose arguments become `--data.*`.
+        argv: arguments; None takes the command line.
+
+    Raises:
+        UserError: an option, configuration file or checkpoint that cannot be used.
+    """
+
+    package: ClassVar[str]
+
+    def __init__(
+        self,
+        model_class: type[LightningModule],
+        datamodule_class: type[LightningDataModule],
+        argv: list[str] | None = None,
+    ) -> None:
+        self.started = time.perf_counter()
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        if arguments[:1] != ["fit"]:
+            arguments.insert(0, "fit")
+        default = packaged_config(self.package, "default")
+        super().__init__(
+            model_class,
+            datamodule_class,
+            args=resolve_configs(self.package, arguments),
+            parser_class=_Parser,
+            parser_kwargs={
+                "prog": f"python -m {self.package}.train",
+                "fit": {"default_config_files": [str(default)]},
+            },
+            save_config_callback=None,
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+        )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Only `fit`, which is therefore never typed."""
+        skipped = {"model", "train_dataloaders", "val_dataloaders", "datamodule", "weights_only"}
+        return {"fit": skipped}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add `--run.*`; a subclass adds its own and calls this."""
+        parser.add_class_arguments(RunOptions, "run")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse without Lightning's warning about explicit arguments."""
+        self.config = parser.parse_args(args)
+
+    def _parse_ckpt_path(self) -> None:
+        """Checkpoints carry weights and progress; options come from flags and files alone."""
+
+    def before_instantiate_classes(self) -> None:
+        """Settle the device and the run folder before anything is built."""
+        config = self.config["fit"]
+        self.leader = rank_zero_only.rank == 0
+        console.quiet = stderr.quiet = not self.leader
+        trainer = config["trainer"]
+        self.device: DeviceChoice = choose_device(
+            trainer["accelerator"], trainer["precision"], config["run"]["threads"]
+        )
+        trainer["accelerator"] = self.device.accelerator
+        trainer["precision"] = self.device.precision
+        self.resume = config["ckpt_path"]
+        if self.resume not in (None, "last"):
+            check_checkpoint(self.resume)
+        self.run = self._open_run(**config["run"].as_dict())
+        if self.leader:
+            self.run.write_text("config.yaml", self.config_text())
+            stderr.print(f"{self.package}: {self.device.reason}", markup=False)
+            stderr.print(f"run folder: {self.run.path}", markup=False)
+
+    def config_text(self) -> str:
+        """The configuration as YAML that `--config` takes; the run folder itself is left out."""
+        config = self.config["fit"].clone()
+        config["run"]["dir"] = None
+        config["ckpt_path"] = None
+        config.pop("config", None)
+        return self._parser("fit").dump(config, skip_none=False, skip_validation=True)
+
+    def _open_run(self, dir: str | None, root: str, **_: Any) -> RunFolder:  # noqa: A002
+        dir = dir or os.environ.get(_RUN_DIR_VARIABLE)  # noqa: A001
+        if dir is not None:
+            return RunFolder(dir)
+        if int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))) > 1:
+            raise UserError("run.dir: a launched run needs --run.dir, one folder for all processes")
+        if self.resume == "last":
+            return RunFolder.latest(self.package, root)
+        return RunFolder.create(self.package, root)
+
+    def instantiate_trainer(self, **options: Any) -> Trainer:
+        """The trainer of `--trainer.*`; it is built anew for each training by `new_trainer`."""
+        return super().instantiate_trainer(
+            logger=False, enable_progress_bar=False, enable_model_summary=False, **options
+        )
+
+    def new_trainer(self, stage: str, **options: Any) -> Trainer:
+        """A trainer with `--trainer.*` that logs as `stage` and keeps `checkpoints/STAGE/last`.
+
+        Args:
+            stage: name of this training.
+            options: arguments of `lightning.Trainer` that override the configuration.
+        """
+        if self.config["fit"]["trainer"]["devices"] not in (1, "1", "auto"):
+            # The processes that Lightning starts run this command again, in this run's folder.
+            os.environ[_RUN_DIR_VARIABLE] = str(self.run.path)
+        callbacks = [
+            StageLog(stage, self.run),
+            ModelCheckpoint(
+                dirpath=self.run.checkpoints / stage,
+                save_last=True,
+                save_top_k=0,
+                save_on_exception=True,
+            ),
+        ]
+        configured = list(self._get(self.config_init, "trainer")["callbacks"] or [])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*Checkpoint directory.*exists and is not empty.*")
+            return self.instantiate_trainer(callbacks=[*configured, *callbacks], **options)
+
+    def checkpoint_of(self, stage: str) -> Path | None:
+        """Checkpoint from which training `stage` goes on; None starts it anew."""
+        if self.resume is None:
+            return None
+        if self.resume != "last":
+            return Path(self.resume)
+        last = self.run.checkpoints / stage / "last.ckpt"
+        return last if last.is_file() else None
+
+
+def check_checkpoint(path: str | Path) -> None:
+    """Refuse a file that is no Lightning checkpoint; nothing in it is executed.
+
+    Raises:
+        UserError: it is missing, not readable as tensors and plain values, or of another kind.
+    """
+    if not Path(path).is_file():
+        raise UserError(f"ckpt_path {path}: no such file")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UserError(f"ckpt_path {path}: not readable as a checkpoint") from error
+    if not isinstance(content, dict) or "state_dict" not in content:
+        raise UserError(f"ckpt_path {path}: holds no state_dict, so it is no Lightning checkpoint")

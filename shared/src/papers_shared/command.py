@@ -1,0 +1,140 @@
+"""Commands with one-line errors: what of the command line needs neither torch nor Lightning."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.resources
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from jsonargparse import ArgumentParser
+
+from papers_shared.console import set_up_logging, stderr
+from papers_shared.errors import UserError
+
+Options = TypeVar("Options")
+
+
+def run_command(action: Callable[[], Any]) -> int:
+    """Run a command and turn the caller's mistakes into one line.
+
+    Returns:
+        0 when it ended well, 2 for a `UserError` (its text goes to standard error), 130 when it
+        was interrupted. Any other exception is a defect and passes through.
+    """
+    set_up_logging()
+    try:
+        action()
+    except UserError as error:
+        stderr.print(f"error: {error}", markup=False)
+        return 2
+    except KeyboardInterrupt:
+        stderr.print("interrupted; the run folder keeps what was finished")
+        return 130
+    return 0
+
+
+def one_line(message: str) -> str:
+    r"""A parser's message without its line breaks, tips and usage.
+
+    >>> one_line('Parser key "model.rank":\n  Expected a <class \'int\'>. Got value: many')
+    'model.rank: expected an int, got many'
+    """
+    text = " ".join(message.split())
+    text = re.sub(r"^(error|tip):\s*", "", text)
+    text = re.sub(r"Parser key \"([^\"]+)\": ?", r"\1: ", text)
+    text = re.sub(
+        r"Expected an? <class '(\w+)'>\.? Got value: ",
+        lambda found: f"expected {'an' if found[1][0] in 'aeiou' else 'a'} {found[1]}, got ",
+        text,
+    )
+    return text.rstrip(".")
+
+
+class OneLineErrors(ArgumentParser):
+    """A parser whose errors are `UserError`s, with a suggestion for a misspelt option."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise the message as a `UserError`."""
+        text = one_line(message)
+        unknown = re.search(r"--?([\w.-]+)", text) if "nrecognized arguments" in text else None
+        if unknown:
+            options = [name for action in self._all_actions() for name in action.option_strings]
+            close = difflib.get_close_matches("--" + unknown[1], options, n=1)
+            text = f"unknown option --{unknown[1]}"
+            text += f"; did you mean {close[0]}?" if close else "; --help lists the options"
+        raise UserError(text) from ex
+
+    def _all_actions(self) -> list[argparse.Action]:
+        actions = list(self._actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                actions += [a for parser in action.choices.values() for a in parser._actions]
+        return actions
+
+
+def packaged_config(package: str, name: str) -> Path | None:
+    """Path of `configs/NAME(.yaml)` inside a package, None when it ships no such file."""
+    folder = Path(str(importlib.resources.files(package) / "configs"))
+    for candidate in (folder / name, folder / f"{name}.yaml"):
+        if candidate.parent == folder and candidate.is_file():
+            return candidate
+    return None
+
+
+def resolve_configs(package: str, argv: list[str]) -> list[str]:
+    """Let `--config smoke` stand for the packaged file, where no file of that name exists."""
+    resolved = list(argv)
+    for i, argument in enumerate(argv):
+        flag, separator, value = argument.partition("=")
+        if flag not in ("-c", "--config"):
+            continue
+        if not separator and i + 1 == len(argv):
+            raise UserError(f"{flag}: names no file")
+        value = value if separator else argv[i + 1]
+        if not Path(value).exists():
+            packaged = packaged_config(package, value)
+            if packaged is None:
+                raise UserError(f"--config {value}: no such file, nor does {package} ship one")
+            resolved[i if separator else i + 1] = (
+                f"{flag}={packaged}" if separator else str(packaged)
+            )
+        elif not Path(value).is_file():
+            raise UserError(f"--config {value}: is not a file")
+    return resolved
+
+
+def run_verb(
+    package: str,
+    verb: str,
+    options: type[Options],
+    action: Callable[[Options], Any],
+    argv: list[str] | None = None,
+) -> int:
+    """Parse a dataclass of options from flags and `--config`, and call `action` with it.
+
+    Args:
+        package: import name, for packaged configurations and the usage line.
+        verb: name of the verb.
+        options: a dataclass; its docstring is the help.
+        action: what to do with the parsed options.
+        argv: arguments after the verb; None takes the command line.
+
+    Returns:
+        The exit code, see `run_command`.
+    """
+
+    def parse_and_act() -> None:
+        parser = OneLineErrors(prog=f"python -m {package}.{verb}", description=options.__doc__)
+        parser.add_argument("-c", "--config", action="config", help="a YAML file of options")
+        parser.add_class_arguments(options)
+        arguments = resolve_configs(package, sys.argv[1:] if argv is None else argv)
+        parsed = parser.parse_args(arguments)
+        parsed.pop("config", None)
+        action(options(**parser.instantiate_classes(parsed).as_dict()))
+
+    return run_command(parse_and_act)

@@ -1,0 +1,192 @@
+import csv
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from papers_shared import run_folder
+from papers_shared.errors import UserError
+from papers_shared.run_folder import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder(tmp_path / "run")
+
+
+def files(run):
+    return sorted(path.name for path in run.path.iterdir())
+
+
+def test_new_folders_differ_and_lie_under_the_package(tmp_path):
+    first, second = (RunFolder.create("icworld", tmp_path) for _ in range(2))
+    assert first.path != second.path
+    assert first.path.parent == second.path.parent == tmp_path / "icworld"
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "taken").write_text("")
+    for path in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        with pytest.raises(UserError, match=f"run folder {path}: "):
+            RunFolder(path)
+
+
+def test_a_folder_without_write_permission_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UserError, match="not writable"):
+        RunFolder(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "checkpoints/bridge"])
+def test_latest_is_the_run_with_the_newest_checkpoint(tmp_path, place):
+    times = {"named-by-hand": 100, "20260101-000000-aaaaaa": 300, "20250101-000000-bbbbbb": 200}
+    for name, modified in times.items():
+        checkpoint = tmp_path / "icworld" / name / place / "last.ckpt"
+        checkpoint.parent.mkdir(parents=True)
+        checkpoint.write_bytes(b"")
+        os.utime(checkpoint, (modified, modified))
+    (tmp_path / "icworld" / "20270101-000000-cccccc").mkdir()
+    assert RunFolder.latest("icworld", tmp_path).path.name == "20260101-000000-aaaaaa"
+
+
+def test_latest_without_a_checkpoint_says_what_to_do(tmp_path):
+    with pytest.raises(UserError, match=r"no run with a checkpoint under .*--run\.dir"):
+        RunFolder.latest("icworld", tmp_path)
+
+
+def test_an_exception_while_replacing_leaves_the_old_file_alone(run):
+    run.write_text("note.txt", "old")
+
+    def fail():
+        with run.replacing("note.txt") as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert files(run) == ["note.txt"]
+    assert (run.path / "note.txt").read_text() == "old"
+
+
+def test_an_exception_while_replacing_leaves_no_new_folder(run):
+    def fail():
+        with run.replacing("folder") as temporary:
+            temporary.mkdir()
+            (temporary / "part").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert files(run) == []
+
+
+def test_a_folder_replaces_a_folder(run):
+    for name in ("old", "new"):
+        with run.replacing("folder") as temporary:
+            temporary.mkdir()
+            (temporary / name).write_text("")
+    assert [path.name for path in (run.path / "folder").iterdir()] == ["new"]
+
+
+def test_a_target_that_cannot_be_written_is_named(run):
+    (run.path / "taken").write_text("")
+    with pytest.raises(UserError, match="taken"):
+        run.write_text("taken/note.txt", "text")
+    (run.path / "folder").mkdir()
+    with pytest.raises(UserError, match=f"{run.path / 'folder'}: "):
+        run.write_text("folder", "text")
+    assert files(run) == ["folder", "taken"]
+
+
+def test_a_missing_input_is_blamed_by_its_own_name(run, tmp_path):
+    missing = tmp_path / "signals.npy"
+
+    def compute(folder):
+        missing.read_bytes()
+
+    with pytest.raises(UserError, match=f"^{missing}: No such file"):
+        run.stage("signals", compute, lambda folder: folder)
+    assert not (run.path / "stages" / "signals").exists()
+
+
+def test_json_survives_and_stays_readable(run):
+    path = run.write_json("metrics.json", {"caption": "± 1", "value": None})
+    assert "± 1" in path.read_text(encoding="utf-8")
+    assert run.read_json("metrics.json") == {"caption": "± 1", "value": None}
+
+
+def test_json_refuses_nan_and_writes_nothing(run):
+    with pytest.raises(ValueError, match="JSON compliant"):
+        run.write_json("metrics.json", float("nan"))
+    assert files(run) == []
+
+
+def test_json_that_cannot_be_read_is_named(run):
+    with pytest.raises(UserError, match=r"metrics\.json: no such file"):
+        run.read_json("metrics.json")
+    for content in (b"{", b"\xff"):
+        (run.path / "metrics.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"metrics\.json: not readable as JSON"):
+            run.read_json("metrics.json")
+
+
+def test_log_appends_rows_under_one_heading(run):
+    run.log("bridge", 1, {"loss": 0.5, "accuracy": 61})
+    run.log("bridge", 2, {"loss": 0.25})
+    with (run.path / "metrics.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        ["stage", "epoch", "name", "value"],
+        ["bridge", "1", "loss", "0.5"],
+        ["bridge", "1", "accuracy", "61"],
+        ["bridge", "2", "loss", "0.25"],
+    ]
+
+
+def test_a_stage_is_computed_once(run):
+    calls = []
+
+    def compute(folder):
+        calls.append(folder)
+        (folder / "value.json").write_text("3")
+
+    def load(folder):
+        return json.loads((folder / "value.json").read_text())
+
+    assert [run.stage("count", compute, load) for _ in range(2)] == [3, 3]
+    assert len(calls) == 1
+
+
+def test_a_failed_stage_is_computed_again(run):
+    def fail(folder):
+        (folder / "part").write_text("half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run.stage("count", fail, lambda folder: 0)
+    found = run.stage("count", lambda folder: None, lambda folder: list(folder.iterdir()))
+    assert found == []
+
+
+def test_a_follower_waits_for_the_leader(run, monkeypatch):
+    monkeypatch.setattr(run_folder, "_STAGE_POLL_SECONDS", 0.005)
+    loaded = []
+
+    def follow():
+        loaded.append(run.stage("count", None, lambda folder: folder.name, leader=False))
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    time.sleep(0.03)
+    assert loaded == []
+    run.stage("count", lambda folder: None, lambda folder: None)
+    follower.join(timeout=10)
+    assert loaded == ["count"]
+
+
+def test_figures_folder_appears_on_first_use(run):
+    assert not (run.path / "figures").exists()
+    assert run.figures.is_dir()
+    assert run.checkpoints == run.path / "checkpoints"
