@@ -16,6 +16,10 @@ def run(tmp_path):
     return RunFolder(tmp_path / "run")
 
 
+def ignore(folder):
+    pass
+
+
 def files(run):
     return sorted(path.name for path in run.path.iterdir())
 
@@ -34,7 +38,7 @@ def test_a_file_in_the_way_is_named(tmp_path):
 
 
 def test_a_folder_without_write_permission_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(UserError, match="not writable"):
         RunFolder(tmp_path)
 
@@ -107,7 +111,7 @@ def test_a_missing_input_is_blamed_by_its_own_name(run, tmp_path):
         missing.read_bytes()
 
     with pytest.raises(UserError, match=f"^{missing}: No such file"):
-        run.stage("signals", compute, lambda folder: folder)
+        run.stage("signals", {}, compute, ignore)
     assert not (run.path / "stages" / "signals").exists()
 
 
@@ -155,7 +159,7 @@ def test_a_stage_is_computed_once(run):
     def load(folder):
         return json.loads((folder / "value.json").read_text())
 
-    assert [run.stage("count", compute, load) for _ in range(2)] == [3, 3]
+    assert [run.stage("count", {"to": 3}, compute, load) for _ in range(2)] == [3, 3]
     assert len(calls) == 1
 
 
@@ -165,9 +169,17 @@ def test_a_failed_stage_is_computed_again(run):
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        run.stage("count", fail, lambda folder: 0)
-    found = run.stage("count", lambda folder: None, lambda folder: list(folder.iterdir()))
-    assert found == []
+        run.stage("count", {}, fail, ignore)
+    names = run.stage("count", {}, ignore, lambda folder: [path.name for path in folder.iterdir()])
+    assert names == ["settings.json"]
+
+
+def test_a_stage_made_with_other_settings_is_refused(run):
+    settings = {"layers": (1, 2), "rank": 8}
+    run.stage("search/first", settings, ignore, ignore)
+    run.stage("search/first", settings, ignore, ignore)
+    with pytest.raises(UserError, match=r"first: was made with rank = 8, this run asks for 4"):
+        run.stage("search/first", settings | {"rank": 4}, ignore, ignore)
 
 
 def test_a_follower_waits_for_the_leader(run, monkeypatch):
@@ -175,13 +187,13 @@ def test_a_follower_waits_for_the_leader(run, monkeypatch):
     loaded = []
 
     def follow():
-        loaded.append(run.stage("count", None, lambda folder: folder.name, leader=False))
+        loaded.append(run.stage("count", {}, ignore, lambda folder: folder.name, leader=False))
 
     follower = threading.Thread(target=follow)
     follower.start()
     time.sleep(0.03)
     assert loaded == []
-    run.stage("count", lambda folder: None, lambda folder: None)
+    run.stage("count", {}, ignore, ignore)
     follower.join(timeout=10)
     assert loaded == ["count"]
 

@@ -15,11 +15,12 @@ from lightning import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from papers_shared.command import OneLineErrors, packaged_config, resolve_configs
 from papers_shared.console import console, stderr
 from papers_shared.device import DeviceChoice, choose_device
-from papers_shared.errors import UserError
+from papers_shared.errors import UserError, bad_input
 from papers_shared.progress import StageLog
 from papers_shared.run_folder import RunFolder
 
@@ -125,6 +126,14 @@ class MainJob(LightningCLI):
             self.run.write_text("config.yaml", self.config_text())
             stderr.print(f"{self.package}: {self.device.reason}", markup=False)
             stderr.print(f"run folder: {self.run.path}", markup=False)
+
+    def instantiate_classes(self) -> None:
+        """Build data, model and trainer; values that they refuse are the caller's mistakes."""
+        try:
+            with bad_input():
+                super().instantiate_classes()
+        except MisconfigurationException as error:
+            raise UserError(f"trainer: {error}") from error
 
     def config_text(self) -> str:
         """The configuration as YAML that `--config` takes; the run folder itself is left out."""

@@ -39,19 +39,22 @@ def run_command(action: Callable[[], Any]) -> int:
 
 
 def one_line(message: str) -> str:
-    r"""A parser's message without its line breaks, tips and usage.
+    r"""A parser's message without its line breaks, tips and type syntax.
 
     >>> one_line('Parser key "model.rank":\n  Expected a <class \'int\'>. Got value: many')
-    'model.rank: expected an int, got many'
+    'model.rank: expected int, got many'
     """
     text = " ".join(message.split())
     text = re.sub(r"^(error|tip):\s*", "", text)
     text = re.sub(r"Parser key \"([^\"]+)\": ?", r"\1: ", text)
-    text = re.sub(
-        r"Expected an? <class '(\w+)'>\.? Got value: ",
-        lambda found: f"expected {'an' if found[1][0] in 'aeiou' else 'a'} {found[1]}, got ",
-        text,
+    expected = re.findall(
+        r"Expected an? (.+?)(?=\.? Got value|\.? Given value| - Expected|$)", text
     )
+    value = re.search(r"(?:Got|Given) value: (.*)$", text)
+    if expected and value:
+        names = [re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.", r"\1", name) for name in expected]
+        names = [name.replace("NoneType", "null") for name in names]
+        text = f"{text.split(':')[0]}: expected {' or '.join(names)}, got {value[1]}"
     return text.rstrip(".")
 
 

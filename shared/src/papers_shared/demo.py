@@ -103,7 +103,7 @@ def _run(package: str, root: Path) -> Job:
 def _table(jobs: list[Job]) -> rich.table.Table:
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD, leading=1)
     table.add_column("Package", min_width=max(len(job.package) for job in jobs))
-    width = max(72, *(len(str(job.page)) for job in jobs))
+    width = max(72, *(len(word) for job in jobs for word in f"{job.problem} {job.page}".split()))
     table.add_column("Claim and report", min_width=24, max_width=width, overflow="fold")
     table.add_column("Verdict", min_width=len("undecided"))
     table.add_column("Seconds", justify="right", min_width=len("Seconds"))

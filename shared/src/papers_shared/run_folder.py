@@ -49,20 +49,18 @@ class RunFolder:
 
     @classmethod
     def latest(cls, package: str, root: str | Path = "runs") -> RunFolder:
-        """The newest run of a package that has a checkpoint.
+        """The run of a package that started last, finished or not.
 
         Raises:
             UserError: there is none.
         """
         base = Path(root) / package
-        found = list(base.glob("*/checkpoints/**/last.ckpt"))
+        found = list(base.glob("*/config.yaml"))
         if not found:
             raise UserError(
-                f"ckpt_path: no run with a checkpoint under {base}; "
-                "name the folder with --run.dir, or a checkpoint file"
+                f"ckpt_path: no run under {base} to resume; name its folder with --run.dir"
             )
-        newest = max(found, key=lambda path: path.stat().st_mtime_ns)
-        return cls(base / newest.relative_to(base).parts[0])
+        return cls(max(found, key=lambda path: path.stat().st_mtime_ns).parent)
 
     @property
     def checkpoints(self) -> Path:

@@ -20,7 +20,8 @@ def run_verbs(package: str, verbs: dict[str, str], argv: list[str] | None = None
     """
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        console.print(f"usage: python -m {package} VERB [options]   (VERB --help lists them)\n")
+        usage = f"usage: python -m {package} VERB [options]   (VERB --help lists them)\n"
+        console.print(usage, markup=False)
         for verb, text in verbs.items():
             console.print(f"  {verb:<10} {text}", markup=False)
         return 0

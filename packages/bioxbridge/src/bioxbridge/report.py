@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from papers_shared.results import Claim, Column, Figure, Results, Table
 
 from bioxbridge import plots
 from bioxbridge.metrics import t_interval
+from papers_shared.results import Claim, Column, Figure, Results, Table
 
 BRIDGE = "Bridge"
 STUDENT = "Distillation, logits"
@@ -30,8 +30,8 @@ COLUMNS = [
     Column(key="weighted_f1", label="Weighted-F1 %", higher_is_better=True),
     Column(key="agreement", label="Agrees with teacher %", higher_is_better=True),
     Column(key="parameters", label="Trainable", digits=0, higher_is_better=False),
-    Column(key="seconds", label="Seconds", higher_is_better=False),
-    Column(key="memory", label="Peak MB", digits=0, higher_is_better=False),
+    Column(key="seconds", label="Seconds"),
+    Column(key="memory", label="Memory MB"),
 ]
 
 
@@ -80,7 +80,7 @@ def summarise(splits: list[dict[str, Any]], *, old: str, new: str, figures: Path
             caption=(
                 f"Test subjects, {new} alone except the {old} oracle; mean ± standard deviation "
                 f"over {len(splits)} split{'s' * (len(splits) > 1)} by subject. Chance is "
-                f"{chance:.1f} %. Seconds and peak memory are those of the training."
+                f"{chance:.1f} %. Seconds and growth of memory are those of the training."
             ),
         ),
         claim=_claim(scores, by_method, chance),
@@ -115,7 +115,7 @@ def _average(name: str, splits: list[dict[str, Any]], *, reference: bool) -> dic
             row[column.key] = None
             continue
         row[column.key] = float(np.mean(values))
-        if column.digits == 1 and column.key != "seconds" and len(splits) > 1:
+        if column.label.endswith("%") and len(splits) > 1:
             row[f"{column.key}_spread"] = float(np.std(values, ddof=1))
     return row
 

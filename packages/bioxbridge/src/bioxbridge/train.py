@@ -20,14 +20,6 @@ import numpy as np
 import torch
 from lightning import Trainer
 from lightning.pytorch.cli import LightningArgumentParser
-from papers_shared.cli import MainJob
-from papers_shared.command import run_command
-from papers_shared.console import stderr
-from papers_shared.errors import UserError, bad_input
-from papers_shared.measure import Cost, count_parameters
-from papers_shared.progress import stage_trainer
-from papers_shared.report import print_table, write_report
-from papers_shared.seeds import derive_seed
 
 from bioxbridge import pipeline
 from bioxbridge.adapters import BlockModel, TaskModel
@@ -41,6 +33,14 @@ from bioxbridge.pipeline import FrozenFeatures
 from bioxbridge.report import summarise
 from bioxbridge.selection import Positions
 from bioxbridge.windows import Pairs
+from papers_shared.cli import MainJob
+from papers_shared.command import run_command
+from papers_shared.console import stderr
+from papers_shared.errors import UserError, bad_input
+from papers_shared.measure import Cost, count_parameters
+from papers_shared.progress import stage_trainer
+from papers_shared.report import print_table, write_report
+from papers_shared.seeds import derive_seed
 
 
 class TrainJob(MainJob):
