@@ -43,20 +43,19 @@ def test_a_folder_without_write_permission_is_named(tmp_path, monkeypatch):
         RunFolder(tmp_path)
 
 
-@pytest.mark.parametrize("place", ["checkpoints", "checkpoints/bridge"])
-def test_latest_is_the_run_with_the_newest_checkpoint(tmp_path, place):
+def test_latest_is_the_run_that_started_last(tmp_path):
     times = {"named-by-hand": 100, "20260101-000000-aaaaaa": 300, "20250101-000000-bbbbbb": 200}
     for name, modified in times.items():
-        checkpoint = tmp_path / "icworld" / name / place / "last.ckpt"
-        checkpoint.parent.mkdir(parents=True)
-        checkpoint.write_bytes(b"")
-        os.utime(checkpoint, (modified, modified))
+        config = tmp_path / "icworld" / name / "config.yaml"
+        config.parent.mkdir(parents=True)
+        config.write_bytes(b"")
+        os.utime(config, (modified, modified))
     (tmp_path / "icworld" / "20270101-000000-cccccc").mkdir()
     assert RunFolder.latest("icworld", tmp_path).path.name == "20260101-000000-aaaaaa"
 
 
-def test_latest_without_a_checkpoint_says_what_to_do(tmp_path):
-    with pytest.raises(UserError, match=r"no run with a checkpoint under .*--run\.dir"):
+def test_latest_without_a_run_says_what_to_do(tmp_path):
+    with pytest.raises(UserError, match=r"no run under .*--run\.dir"):
         RunFolder.latest("icworld", tmp_path)
 
 

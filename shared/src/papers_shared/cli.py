@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -141,7 +140,7 @@ class MainJob(LightningCLI):
         config["run"]["dir"] = None
         config["ckpt_path"] = None
         config.pop("config", None)
-        return self._parser("fit").dump(config, skip_none=False, skip_validation=True)
+        return self._parser("fit").dump(config, skip_unset=False, skip_validation=True)
 
     def _open_run(self, dir: str | None, root: str, **_: Any) -> RunFolder:  # noqa: A002
         dir = dir or os.environ.get(_RUN_DIR_VARIABLE)  # noqa: A001
@@ -171,17 +170,13 @@ class MainJob(LightningCLI):
             os.environ[_RUN_DIR_VARIABLE] = str(self.run.path)
         callbacks = [
             StageLog(stage, self.run),
+            # One file, replaced after every epoch.
             ModelCheckpoint(
-                dirpath=self.run.checkpoints / stage,
-                save_last=True,
-                save_top_k=0,
-                save_on_exception=True,
+                dirpath=self.run.checkpoints / stage, filename="last", enable_version_counter=False
             ),
         ]
         configured = list(self._get(self.config_init, "trainer")["callbacks"] or [])
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*Checkpoint directory.*exists and is not empty.*")
-            return self.instantiate_trainer(callbacks=[*configured, *callbacks], **options)
+        return self.instantiate_trainer(callbacks=[*configured, *callbacks], **options)
 
     def checkpoint_of(self, stage: str) -> Path | None:
         """Checkpoint from which training `stage` goes on; None starts it anew."""

@@ -138,6 +138,6 @@ def run_verb(
         arguments = resolve_configs(package, sys.argv[1:] if argv is None else argv)
         parsed = parser.parse_args(arguments)
         parsed.pop("config", None)
-        action(options(**parser.instantiate_classes(parsed).as_dict()))
+        action(options(**parser.instantiate(parsed).as_dict()))
 
     return run_command(parse_and_act)

@@ -16,6 +16,7 @@ _ADVICE = (
     ".*The number of training batches.*",
     ".*isinstance\\(treespec, LeafSpec\\).*",
     ".*GPU available but not used.*",
+    ".*Checkpoint directory.*exists and is not empty.*",
     ".*in eval mode at the start of training.*",
 )
 

@@ -17,7 +17,7 @@ class KeepBest(Callback):
 
     Args:
         monitor: name of a logged validation value.
-        mode: whether `max` or `min` of it is best; the earliest epoch wins a tie.
+        mode: whether `max` or `min` of it is best; the later epoch wins a tie.
     """
 
     def __init__(self, monitor: str, mode: Literal["max", "min"] = "max") -> None:
@@ -33,7 +33,7 @@ class KeepBest(Callback):
             return
         value = float(trainer.callback_metrics[self.monitor])
         sign = 1 if self.mode == "max" else -1
-        if self.best is None or sign * value > sign * self.best:
+        if self.best is None or sign * value >= sign * self.best:
             self.best = value
             self.best_epoch = trainer.current_epoch
             self.weights = {

@@ -57,19 +57,29 @@ def row_loader(
         tensors: (N, ...) each.
         batch_size: rows per step over all processes together.
         shuffle: whether the order changes by epoch; it depends on seed and epoch alone, so that
-            resumed training meets the batches it would have met.
+            resumed training meets the batches it would have met. A last batch that is not full
+            is left out, unless it is the only one.
         seed: of the order.
         rank: number of this process.
         world_size: number of processes.
     """
     rows = Rows(*tensors)
+    # A short last batch would be padded differently by different numbers of processes.
+    drop_last = shuffle and len(rows) >= batch_size
+    sampler = DistributedSampler(
+        rows,
+        num_replicas=world_size,
+        rank=rank,
+        shuffle=shuffle,
+        seed=seed,
+        drop_last=drop_last,
+    )
     return DataLoader(
         rows,
         batch_size=max(1, batch_size // world_size),
-        sampler=DistributedSampler(
-            rows, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed
-        ),
+        sampler=sampler,
         collate_fn=_as_is,
+        drop_last=drop_last,
     )
 
 

@@ -169,14 +169,15 @@ class TrainJob(MainJob):
     ) -> tuple[SignalEncoder, float]:
         def compute(folder: Path) -> None:
             tokens = torch.cat([getattr(parts[part], side) for part in ("train", "pair")])
-            encoder, error = pipeline.pretrain_encoder(
-                tokens,
-                getattr(parts["val"], side),
-                self.pretrain,
-                stage=f"split {split} pretrain {getattr(data, side)}",
-                seed=derive_seed(self.seed, split, "pretrain", side),
-                new_trainer=self.stage_trainer,
-            )
+            with bad_input():
+                encoder, error = pipeline.pretrain_encoder(
+                    tokens,
+                    getattr(parts["val"], side),
+                    self.pretrain,
+                    stage=f"split {split} pretrain {getattr(data, side)}",
+                    seed=derive_seed(self.seed, split, "pretrain", side),
+                    new_trainer=self.stage_trainer,
+                )
             encoder.save_pretrained(folder)
             _write_json(folder / "error.json", {"relative_error": error})
 

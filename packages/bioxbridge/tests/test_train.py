@@ -1,0 +1,196 @@
+"""The main job from the command line: resume, processes, bad input."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from bioxbridge.train import main
+
+# One thread, so that sums run in the same order in every process.
+FAST = ["--config", "smoke", "--distillation.kinds", "[]", "--run.threads", "1"]
+CHECKPOINT = "checkpoints/split-0/last.ckpt"
+
+
+def largest_difference(one, other):
+    """Between the last weights of two runs' bridges."""
+    first, second = (
+        torch.load(folder / CHECKPOINT, weights_only=True)["state_dict"] for folder in (one, other)
+    )
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run of six epochs."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main([*FAST, "--run.dir", str(folder), "--trainer.max_epochs", "6"]) == 0
+    return folder
+
+
+def test_the_run_folder_repeats_the_run(whole, tmp_path):
+    assert main(["--config", str(whole / "config.yaml"), "--run.dir", str(tmp_path / "again")]) == 0
+    assert largest_difference(whole, tmp_path / "again") == 0
+    first, second = (
+        json.loads((folder / "metrics.json").read_text())["metrics"]
+        for folder in (whole, tmp_path / "again")
+    )
+    measured = ("seconds", "memory")
+    assert {k: v for k, v in first.items() if not k.endswith(measured)} == {
+        k: v for k, v in second.items() if not k.endswith(measured)
+    }
+
+
+def test_resume_goes_on_where_training_ended(whole, tmp_path):
+    options = [*FAST, "--run.dir", str(tmp_path)]
+    assert main([*options, "--trainer.max_epochs", "3"]) == 0
+    assert largest_difference(whole, tmp_path) > 0
+    assert main([*options, "--trainer.max_epochs", "6", "--ckpt_path", "last"]) == 0
+    assert largest_difference(whole, tmp_path) == 0
+
+
+def test_last_without_a_folder_is_the_newest_run(tmp_path):
+    root = ["--run.root", str(tmp_path)]
+    assert main([*FAST, *root]) == 0
+    assert main([*FAST, *root, "--ckpt_path", "last"]) == 0
+    assert len(list((tmp_path / "bioxbridge").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_end(tmp_path):
+    killed, uninterrupted = tmp_path / "killed", tmp_path / "uninterrupted"
+    command = [sys.executable, "-m", "bioxbridge.train", *FAST, "--run.dir", str(killed)]
+    process = subprocess.Popen(
+        [*command, "--trainer.max_epochs", "2000"], stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while not (killed / CHECKPOINT).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    reached = torch.load(killed / CHECKPOINT, weights_only=True)["epoch"] + 1
+    epochs = ["--trainer.max_epochs", str(reached + 2)]
+    assert main([*FAST, *epochs, "--run.dir", str(killed), "--ckpt_path", "last"]) == 0
+    assert main([*FAST, *epochs, "--run.dir", str(uninterrupted)]) == 0
+    assert (killed / "report.html").exists()
+    assert largest_difference(killed, uninterrupted) == 0
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_result_of_one(whole, tmp_path):
+    command = [sys.executable, "-m", "bioxbridge.train", *FAST, "--run.dir", str(tmp_path)]
+    command += ["--trainer.max_epochs", "6", "--trainer.devices", "2", "--trainer.strategy", "ddp"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+    # Shares of a batch are averaged in another order.
+    assert largest_difference(whole, tmp_path) < 1e-4
+
+
+def test_stages_made_with_other_settings_are_refused(whole, capsys):
+    options = [*FAST, "--run.dir", str(whole), "--pretrain.epochs", "2"]
+    assert main(options) == 2
+    assert "take another --run.dir" in capsys.readouterr().err
+
+
+def write_recordings(folder, *, nan=False, subjects=8):
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for subject in range(subjects):
+        a, b = random.normal(size=(2, 2, 2000)).astype(np.float32)
+        if nan and subject == 3:
+            b[1, 700] = np.nan
+        labels = np.repeat([0, 1], 20)
+        loud = np.repeat(1 + 4 * labels, 50)
+        a, b = a * loud, b * loud
+        np.savez(
+            folder / f"s{subject}_0.npz", A=a, A_rate=50.0, B=b, B_rate=50.0,
+            labels=labels, label_rate=1.0,
+        )  # fmt: skip
+    return [
+        "--data.source",
+        "npz",
+        "--data.path",
+        str(folder),
+        "--data.old",
+        "A",
+        "--data.new",
+        "B",
+    ]
+
+
+def test_a_folder_of_npz_files_is_bridged(tmp_path):
+    options = write_recordings(tmp_path / "data")
+    options += ["--data.split_counts", "[2,2,2,2]", "--run.dir", str(tmp_path / "run")]
+    assert main([*FAST, *options]) == 0
+    saved = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
+    assert saved["data"]["split_counts"] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model.rnak", "3"], "did you mean --model.rank?"),
+        (["--model.rank", "many"], "model.rank: expected int, got many"),
+        (["--model.rank", "0"], "rank: 0 is below 1"),
+        (["--model.loss", "l7"], "model.loss"),
+        (["--model.prototypes", "999999"], "prototypes: 999999 asked for"),
+        (["--data.source", "tape"], "'tape' is not one of"),
+        (["--data.source", "npz"], "data.path: npz needs"),
+        (["--data.source", "npz", "--data.path", "/nowhere"], "/nowhere: no such file"),
+        (["--data.path", "/nowhere"], "reads no path"),
+        (["--data.old", "PPG"], "has no 'PPG', only ACC, GYR"),
+        (["--data.old", "GYR"], "'GYR' is also the old modality"),
+        (["--data.window", "-1"], "data.window: -1.0 seconds is not positive"),
+        (["--data.window", "900"], "is longer than any recording"),
+        (["--data.frame", "9"], "is shorter than a frame"),
+        (["--data.pair_fraction", "0"], "data.pair_fraction: 0.0 is not in (0, 1]"),
+        (["--data.split_counts", "[9,9,9,9]"], "need 36 subjects, there are 10"),
+        (["--splits", "0"], "splits: 0"),
+        (["--config", "nowhere.yaml"], "no such file"),
+        (["--ckpt_path", "/nowhere.ckpt"], "/nowhere.ckpt: no such file"),
+        (["--run.threads", "0"], "threads: 0"),
+        (["--pretrain.worst_error", "0.5"], "did not pretrain"),
+        (["--pretrain.heads", "3"], "16 is no multiple of 3 heads"),
+        (["--trainer.devices", "0"], "trainer:"),
+    ],
+)
+def test_bad_input_ends_with_one_line(options, message, tmp_path, capsys):
+    assert main([*FAST, "--run.root", str(tmp_path), *options]) == 2
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(error) == 1
+    assert message in error[0]
+    assert not list(tmp_path.rglob("metrics.json"))
+
+
+def test_a_nan_is_named_by_file_channel_and_time(tmp_path, capsys):
+    options = write_recordings(tmp_path / "data", nan=True)
+    assert main([*FAST, *options, "--run.root", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert "s3_0.npz: B: channel 1, sample 700 (14.00 s) is nan" in error
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, capsys):
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(b"not a checkpoint")
+    assert main([*FAST, "--run.root", str(tmp_path), "--ckpt_path", str(path)]) == 2
+    assert "not readable as a checkpoint" in capsys.readouterr().err
+
+
+def test_the_checkpoint_of_another_bridge_is_refused(whole, tmp_path, capsys):
+    checkpoint = whole / CHECKPOINT
+    options = [*FAST, "--run.root", str(tmp_path), "--ckpt_path", str(checkpoint)]
+    assert main([*options, "--model.rank", "7"]) == 2
+    assert "bridged.bridge." in capsys.readouterr().err
+
+
+def test_a_launched_run_must_name_its_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main([*FAST, "--run.root", str(tmp_path)]) == 2
+    assert "--run.dir, one folder for all processes" in capsys.readouterr().err
