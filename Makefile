@@ -1,4 +1,5 @@
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +12,8 @@ RUN := $(VENV)/bin/python
 INPUTS := pyproject.toml uv.lock shared/pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # uv reads no pip settings; empty on an ordinary machine.
-export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+comma := ,
+export UV_FIND_LINKS ?= $(subst $(eval ) ,$(comma),$(strip $(PIP_FIND_LINKS)))
 # A bare `uv run` would swap a CPU torch for the locked CUDA build.
 export UV_NO_SYNC := 1
 # Byte code saves twelve seconds at each start.
@@ -37,14 +39,14 @@ demo: setup  ## run every main job and print one table with links to the reports
 test-all: setup lint check-lock  ## lint, lock check, and all tests (DURATIONS=n lists the slowest)
 	$(RUN) -m pytest -q --durations=$(or $(DURATIONS),5)
 
-test: setup  ## tests of one package: make test PKG=bioxbridge (PKG=shared for the shared package)
+test: setup  ## tests of one package: make test PKG=bioxbridge (or shared, or tests)
 	@test -n "$(PKG)" || { echo "name a package: make test PKG=bioxbridge"; exit 2; }
-	$(RUN) -m pytest -q $(if $(filter shared,$(PKG)),shared,packages/$(PKG))
+	$(RUN) -m pytest -q $(if $(filter shared tests,$(PKG)),$(PKG),packages/$(PKG))
 
 lint: setup  ## ruff, import rules and dependency rules
 	$(VENV)/bin/ruff check -q .
 	$(VENV)/bin/ruff format -q --check .
-	$(VENV)/bin/lint-imports --no-timeout 2>/dev/null || $(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports | tail -n 1
 	@set -e; for folder in shared $(BUILT:%=packages/%); do (cd $$folder && $(CURDIR)/$(VENV)/bin/deptry -o /dev/null src); done
 
 format: setup  ## let ruff rewrite what it can
@@ -54,7 +56,7 @@ format: setup  ## let ruff rewrite what it can
 lock:  ## resolve the lock file anew
 	$(UV) lock
 
-check-lock: setup
+check-lock: setup  ## see that the lock file fits the seven pyproject files
 	$(UV) lock --check -q
 
 isolation: setup  ## build the wheels and install each member alone from them

@@ -71,13 +71,13 @@ class MainJob(LightningCLI):
     ) -> None:
         self.started = time.perf_counter()
         arguments = list(sys.argv[1:] if argv is None else argv)
-        if arguments[:1] != ["fit"]:
-            arguments.insert(0, "fit")
+        if arguments[:1] == ["fit"]:
+            arguments.pop(0)
         default = packaged_config(self.package, "default")
         super().__init__(
             model_class,
             datamodule_class,
-            args=resolve_configs(self.package, arguments),
+            args=["fit", *resolve_configs(self.package, arguments)],
             parser_class=_Parser,
             parser_kwargs={
                 "prog": f"python -m {self.package}.train",

@@ -90,25 +90,32 @@ def packaged_config(package: str, name: str) -> Path | None:
 
 
 def resolve_configs(package: str, argv: list[str]) -> list[str]:
-    """Let `--config smoke` stand for the packaged file, where no file of that name exists."""
-    resolved = list(argv)
-    for i, argument in enumerate(argv):
+    """Put configuration files before the flags, which therefore beat them.
+
+    `--config smoke` stands for the packaged file where no file of that name exists.
+
+    Raises:
+        UserError: a file that is neither there nor packaged.
+    """
+    configs, flags = [], []
+    arguments = iter(argv)
+    for argument in arguments:
         flag, separator, value = argument.partition("=")
         if flag not in ("-c", "--config"):
+            flags.append(argument)
             continue
-        if not separator and i + 1 == len(argv):
+        if not separator:
+            value = next(arguments, "")
+        path = Path(value)
+        if not value:
             raise UserError(f"{flag}: names no file")
-        value = value if separator else argv[i + 1]
-        if not Path(value).exists():
-            packaged = packaged_config(package, value)
-            if packaged is None:
-                raise UserError(f"--config {value}: no such file, nor does {package} ship one")
-            resolved[i if separator else i + 1] = (
-                f"{flag}={packaged}" if separator else str(packaged)
-            )
-        elif not Path(value).is_file():
+        if path.exists() and not path.is_file():
             raise UserError(f"--config {value}: is not a file")
-    return resolved
+        found = path if path.exists() else packaged_config(package, value)
+        if found is None:
+            raise UserError(f"--config {value}: no such file, nor does {package} ship one")
+        configs.append(f"--config={found}")
+    return configs + flags
 
 
 def run_verb(

@@ -93,7 +93,7 @@ def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
         curves: `split`, `probe_scores`, `cka_scores`, `new_block` and `old_block`.
     """
     with mpl.rc_context(_STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 2.9))
+        figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.4))
         shades = plt.get_cmap("viridis")(np.linspace(0.15, 0.8, len(curves)))
         for curve, shade in zip(curves, shades, strict=True):
             for axes, scores, chosen in (
@@ -118,7 +118,10 @@ def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
         right.set_ylabel("CKA with the chosen block")
         for axes, key in ((left, "probe_scores"), (right, "cka_scores")):
             axes.set_xticks(range(len(curves[0][key])))
-        right.legend(fontsize=8, frameon=False)
+        handles, labels = right.get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=6, fontsize=8, frameon=False
+        )
         _save(figure, path)
 
 
@@ -133,7 +136,7 @@ def plot_confusion(path: Path, matrix: np.ndarray, *, title: str) -> None:
     shares = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     classes = range(len(matrix))
     with mpl.rc_context(_STYLE):
-        figure, axes = plt.subplots(figsize=(4.2, 3.9))
+        figure, axes = plt.subplots(figsize=(6.4, 4.2))
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
         for true in classes:
             for guess in classes:

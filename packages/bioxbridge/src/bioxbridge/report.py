@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +144,22 @@ def _metrics(
 ) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {"splits": float(len(splits))}
     for name, row in rows.items():
-        key = "".join(c if c.isalnum() else "_" for c in name.lower()).strip("_")
+        key = _key(name)
         for column in COLUMNS[1:]:
             metrics[f"{key}/{column.key}"] = row[column.key]
     for rival in ("Random", STUDENT, PROBE, UNTRAINED):
         if rival in scores:
-            key = "".join(c if c.isalnum() else "_" for c in rival.lower())
-            metrics[f"bridge_minus_{key}"] = float(np.mean(scores[BRIDGE] - scores[rival]))
+            key = _key(rival)
+            mean, low, high = t_interval(scores[BRIDGE] - scores[rival])
+            metrics[f"bridge_minus_{key}"] = mean
+            metrics[f"bridge_minus_{key}/low"] = low
+            metrics[f"bridge_minus_{key}/high"] = high
     return metrics
+
+
+def _key(method: str) -> str:
+    """A method's name as part of a metric's name."""
+    return re.sub(r"[^a-z0-9]+", "_", method.lower()).strip("_")
 
 
 def _notes(
