@@ -89,7 +89,7 @@ def run() -> None:
         "held": statistics.median(ratios[0]) < 1,
         "headline": False,
     }
-    write_results(RESULTS, package="bioxbridge", seeds=[0], rows=[row])
+    write_results(RESULTS, package="bioxbridge", seeds=[], rows=[row])
 
 
 if __name__ == "__main__":

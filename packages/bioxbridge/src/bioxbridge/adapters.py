@@ -205,6 +205,7 @@ class TaskModel(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self.frozen = False
 
     def forward(self, inputs: Tensor) -> Float[Tensor, "batch classes"]:
         """Logits (B, C)."""
@@ -218,7 +219,13 @@ class TaskModel(nn.Module):
         """Freeze encoder and head, see `BlockModel.freeze`."""
         self.encoder.freeze()
         self.head.requires_grad_(False)
+        self.eval()
+        self.frozen = True
         return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and evaluation, unless frozen."""
+        return super().train(mode and not self.frozen)
 
 
 class _ReachedError(Exception):

@@ -131,7 +131,7 @@ def probe_score(
     splitter = GroupKFold(min(folds, count)) if count > 1 else KFold(folds)
     inputs = features.numpy()
     scores = []
-    for train, test in splitter.split(inputs, labels, groups):
+    for train, test in splitter.split(inputs, labels, groups if count > 1 else None):
         if len(np.unique(labels[train])) < 2:
             continue
         probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))

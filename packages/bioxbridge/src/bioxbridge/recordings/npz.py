@@ -8,6 +8,7 @@ optionally `subject`, else the file's name up to the first underscore.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,12 @@ def load_npz(path: Path) -> list[Recording]:
 
 def _read(file: Path) -> Recording:
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise ValueError("it is a single array")
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, zipfile.BadZipFile, AttributeError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{file}: not readable as NPZ of plain arrays ({error})") from error
     names = [name for name in arrays if name not in _RESERVED and not name.endswith("_rate")]
     signals, rates = {}, {}

@@ -1,0 +1,192 @@
+"""Loaders that do not depend on the number of processes, and splits of tokens."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+
+from bioxbridge import data as data_module
+from bioxbridge.data import BiosignalData, Rows, row_loader, tokenise
+from bioxbridge.tokens import SpectralTokens
+from bioxbridge.windows import Recording
+
+ROWS = torch.arange(53)
+
+
+def batches(epoch=0, **options):
+    loader = row_loader(ROWS, 10 * ROWS, batch_size=8, **options)
+    loader.sampler.set_epoch(epoch)
+    result = []
+    for first, second in loader:
+        assert torch.equal(second, 10 * first)
+        result.append(first.tolist())
+    return result
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_processes_together_see_the_batches_of_one(epoch, world_size):
+    alone = batches(epoch, shuffle=True, seed=5)
+    parts = [
+        batches(epoch, shuffle=True, seed=5, rank=rank, world_size=world_size)
+        for rank in range(world_size)
+    ]
+    assert [len(part) for part in parts] == [len(alone)] * world_size
+    for whole, *shares in zip(alone, *parts, strict=True):
+        assert [len(share) for share in shares] == [8 // world_size] * world_size
+        assert sorted(chain(*shares)) == sorted(whole)
+
+
+def test_the_order_follows_seed_and_epoch_alone():
+    first = batches(0, shuffle=True, seed=1)
+    torch.manual_seed(99)
+    assert batches(0, shuffle=True, seed=1) == first
+    assert batches(1, shuffle=True, seed=1) != first
+    assert batches(0, shuffle=True, seed=2) != first
+
+
+def test_shuffled_batches_are_full_and_repeat_nothing():
+    order = batches(0, shuffle=True)
+    assert [len(batch) for batch in order] == [8] * 6
+    assert len(set(chain(*order))) == 48
+
+
+def test_unshuffled_batches_hold_every_row_in_order():
+    assert list(chain(*batches())) == ROWS.tolist()
+    assert batches(4) == batches(0)
+
+
+def test_fewer_rows_than_a_batch_are_one_batch():
+    (only,) = row_loader(ROWS[:5], batch_size=8, shuffle=True)
+    assert sorted(only[0].tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_rows_must_match():
+    with pytest.raises(ValueError, match=r"rows: lengths \[3, 4\] differ"):
+        Rows(torch.zeros(3), torch.zeros(4))
+    rows = Rows(ROWS, 2 * ROWS)
+    assert len(rows) == 53
+    assert [int(value) for value in rows[7]] == [7, 14]
+    assert [value.tolist() for value in rows.__getitems__([4, 2])] == [[4, 2], [8, 4]]
+
+
+def recordings(people=8, seconds=12.0):
+    rng = np.random.default_rng(0)
+    return [
+        Recording(
+            name=f"visit {i}",
+            subject=f"s{i}",
+            signals={
+                "ECG": rng.normal(size=(1, round(seconds * 50))),
+                "EDA": rng.normal(size=(2, round(seconds * 32))),
+            },
+            rates={"ECG": 50.0, "EDA": 32.0},
+            labels=np.repeat([0, 1], int(seconds) // 2),
+            label_rate=1.0,
+        )
+        for i in range(people)
+    ]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    calls = []
+
+    def load(source, path):
+        calls.append((source, path))
+        return recordings()
+
+    monkeypatch.setattr(data_module, "load_recordings", load)
+
+    def make(**options):
+        defaults = {"old": "ECG", "new": "EDA", "split_counts": (2, 1, 3, 2), "window": 3.0}
+        return BiosignalData(**(defaults | options))
+
+    make.calls = calls
+    return make
+
+
+def test_splits_share_no_subject_and_are_read_once(small):
+    data = small(source="npz", path="somewhere")
+    splits = data.split(0)
+    people = [set(pairs.subjects) for pairs in splits.values()]
+    assert [len(names) for names in people] == [2, 1, 3, 2]
+    assert len(set.union(*people)) == 8
+    # Ten windows a recording of 12 s.
+    assert [len(pairs) for pairs in splits.values()] == [20, 10, 30, 20]
+    assert set(data.split(1)["test"].subjects) | set(data.split(2)["test"].subjects) != people[3]
+    assert small.calls == [("npz", "somewhere")]
+
+
+@pytest.mark.parametrize(("fraction", "count"), [(0.5, 15), (0.1, 3), (0.001, 1)])
+def test_pair_fraction_thins_the_pairs_alone(small, fraction, count):
+    whole, thin = small().split(0), small(pair_fraction=fraction).split(0)
+    assert len(thin["pair"]) == count
+    assert set(thin["pair"].subjects) <= set(whole["pair"].subjects)
+    rows = {tuple(row) for row in whole["pair"].old.flatten(1).tolist()}
+    kept = [tuple(row) for row in thin["pair"].old.flatten(1).tolist()]
+    assert len(set(kept)) == count
+    assert set(kept) <= rows
+    for name in ("train", "val", "test"):
+        assert torch.equal(thin[name].old, whole[name].old)
+    again = small(pair_fraction=fraction).split(0)
+    assert torch.equal(again["pair"].old, thin["pair"].old)
+
+
+def test_tokens_of_both_sides_are_simultaneous_and_scaled():
+    tokens = SpectralTokens()
+    pairs = tokenise(recordings(2), old="ECG", new="EDA", window=3.0, stride=1.0, tokens=tokens)
+    assert pairs.old.shape == (20, 5, 17)
+    assert pairs.new.shape == (20, 5, 34)
+    assert pairs.subjects.tolist() == ["s0"] * 10 + ["s1"] * 10
+    assert pairs.labels.tolist() == [0, 0, 0, 0, -1, -1, 1, 1, 1, 1] * 2
+    # By hand: window 4 of the second recording, before scaling.
+    signal = torch.from_numpy(recordings(2)[1].signals["EDA"].astype(np.float32))
+    raw = tokens(signal[None, :, 4 * 32 : 7 * 32], 32.0)
+    every = tokens(torch.stack([signal[:, s * 32 : (s + 3) * 32] for s in range(10)]), 32.0)
+    spread, mean = torch.std_mean(every, dim=(0, 1), correction=0)
+    torch.testing.assert_close(
+        pairs.new[14], ((raw - mean) / spread).clamp(-5, 5)[0], atol=1e-4, rtol=1e-4
+    )
+
+
+def test_recordings_too_short_for_a_window_are_left_out_or_refused():
+    mixed = [*recordings(1), *recordings(2, seconds=4.0)[1:]]
+    options = {"old": "ECG", "new": "EDA", "stride": 1.0, "tokens": SpectralTokens()}
+    pairs = tokenise(mixed, window=6.0, **options)
+    assert set(pairs.subjects) == {"s0"}
+    with pytest.raises(ValueError, match=r"data\.window: 13\.0 s is longer .* \(12\.0 s\)"):
+        tokenise(mixed, window=13.0, **options)
+
+
+def test_a_missing_modality_is_refused(small):
+    with pytest.raises(ValueError, match="visit 0: has no 'EMG', only ECG, EDA"):
+        small(new="EMG").pairs()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": 0.0}, r"data\.window: 0\.0 seconds is not positive"),
+        ({"stride": -1.0}, r"data\.stride: -1\.0"),
+        ({"frame": float("nan")}, r"data\.frame: nan"),
+        ({"hop": 0.0}, r"data\.hop: 0\.0"),
+        ({"pair_fraction": 0.0}, r"data\.pair_fraction: 0\.0 is not in \(0, 1\]"),
+        ({"pair_fraction": 1.5}, r"data\.pair_fraction: 1\.5"),
+        ({"batch_size": 0}, r"data\.batch_size: 0 is not positive"),
+        ({"new": "ECG"}, r"data\.new: 'ECG' is also the old modality"),
+    ],
+)
+def test_bad_settings_are_refused(small, options, message):
+    with pytest.raises(ValueError, match=message):
+        small(**options)
+
+
+def test_attached_rows_come_back(small):
+    data = small(batch_size=8)
+    data.attach(train=(ROWS,), val=(ROWS[:20],), seed=3)
+    train = [batch[0].tolist() for batch in data.train_dataloader()]
+    expected = [batch[0].tolist() for batch in row_loader(ROWS, batch_size=8, shuffle=True, seed=3)]
+    assert train == expected
+    assert [batch[0].tolist() for batch in data.val_dataloader()] == [list(range(20))]
