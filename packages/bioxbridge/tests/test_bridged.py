@@ -103,7 +103,10 @@ def test_another_kind_of_folder_is_refused(bridged, tmp_path):
 
 @pytest.mark.parametrize(
     ("depths", "message"),
-    [({"old_depth": 2}, "old_block 2, but the model has 2"), ({"new_depth": 1}, "new_block 1")],
+    [
+        ({"old_depth": 2}, "old_block: 2 is outside 0..1"),
+        ({"new_depth": 1}, "new_block: 1 is outside"),
+    ],
 )
 def test_models_without_such_a_block_are_refused(bridged, tmp_path, depths, message):
     bridged.save_pretrained(tmp_path)

@@ -137,6 +137,7 @@ def test_npz_round_trip(tmp_path):
     ("changes", "message"),
     [
         ({"EDA_rate": None}, r"has EDA but not EDA_rate \(Hz\)"),
+        ({"EDA_rate": [4.0, 4.0]}, r"EDA_rate is float64 \(2,\), not one number"),
         ({"EDA_rate": 0.0}, r"EDA: sampling rate 0\.0 Hz is not positive"),
         ({"EDA": np.array([1, "a"], object)}, "not readable as NPZ of plain arrays"),
         ({"labels": np.array([{}, None], object)}, "not readable as NPZ of plain arrays"),

@@ -25,6 +25,9 @@ class BridgedModel(nn.Module):
         bridge: from pooled (B, d_m) to (B, T, d_l).
         new_block: m, the block whose output the bridge reads, counted from 0.
         old_block: l, the block whose input the bridge replaces, counted from 0.
+
+    Raises:
+        ValueError: a model has no such block.
     """
 
     def __init__(
@@ -37,6 +40,12 @@ class BridgedModel(nn.Module):
         old_block: int,
     ) -> None:
         super().__init__()
+        for name, block, depth in (
+            ("new_block", new_block, new.depth),
+            ("old_block", old_block, old.encoder.depth),
+        ):
+            if not 0 <= block < depth:
+                raise ValueError(f"{name}: {block} is outside 0..{depth - 1}")
         self.new = new.freeze()
         self.old = old.freeze()
         self.bridge = bridge
@@ -83,22 +92,23 @@ class BridgedModel(nn.Module):
         """Load a bridge between the two models it was trained for.
 
         Raises:
-            ValueError: the folder is not of this kind, or its sizes do not fit the models.
+            ValueError: the folder is not of this kind, its weights and configuration disagree, or a
+                model lacks the block.
             FileNotFoundError: the folder lacks `config.json` or `bridge.safetensors`.
         """
         folder = Path(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if config.get("kind") != _KIND:
             raise ValueError(f"{folder}: holds {config.get('kind')!r}, not {_KIND}")
-        for name, depth in (("new_block", new.depth), ("old_block", old.encoder.depth)):
-            if config[name] >= depth:
-                raise ValueError(f"{folder}: {name} {config[name]}, but the model has {depth}")
         bridge = PrototypeBridge(**config["bridge"])
-        bridge.load_state_dict(load_file(folder / "bridge.safetensors"))
-        return cls(
-            new=new,
-            old=old,
-            bridge=bridge,
-            new_block=config["new_block"],
-            old_block=config["old_block"],
-        )
+        try:
+            bridge.load_state_dict(load_file(folder / "bridge.safetensors"))
+            return cls(
+                new=new,
+                old=old,
+                bridge=bridge,
+                new_block=config["new_block"],
+                old_block=config["old_block"],
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"{folder}: {' '.join(str(error).split())}") from error

@@ -57,6 +57,7 @@ class PretrainModule(lightning.LightningModule):
         """Squared errors (M, F) on the masked tokens."""
         chance = torch.rand(tokens.shape[:2], device=tokens.device, generator=generator)
         masked = chance < self.mask_probability
+        masked[0, 0] |= ~masked.any()
         reconstructed = self.decoder(self.encoder(tokens, masked)[masked])
         return (reconstructed - tokens[masked]).square()
 

@@ -47,7 +47,7 @@ def summarise(splits: list[dict[str, Any]], *, old: str, new: str, figures: Path
     """
     methods = list(splits[0]["rows"])
     classes = splits[0]["classes"]
-    references = [name for name in methods if name == "Random" or name.startswith("Oracle")]
+    references = [m for m in methods if m in ("Random", UNTRAINED) or m.startswith("Oracle")]
     rows = [_average(name, splits, reference=name in references) for name in methods]
     by_method = {row["method"]: row for row in rows}
     chance = 100 / classes
@@ -59,7 +59,7 @@ def summarise(splits: list[dict[str, Any]], *, old: str, new: str, figures: Path
     plots.plot_scores(figures / "scores.png", shown, ours=BRIDGE, chance=chance)
     plots.plot_cost(
         figures / "cost.png",
-        [row for row in rows if row["method"] not in (*references, UNTRAINED)],
+        [row for row in rows if not row["reference"]],
         ours=BRIDGE,
     )
     plots.plot_selection(

@@ -45,11 +45,11 @@ def _read(file: Path) -> Recording:
         if not np.issubdtype(arrays[name].dtype, np.number):
             raise ValueError(f"{file}: {name} is of type {arrays[name].dtype}, not numbers")
         signals[name] = np.atleast_2d(arrays[name]).astype(np.float32)
-        rates[name] = float(arrays[f"{name}_rate"])
+        rates[name] = _number(file, f"{name}_rate", arrays[f"{name}_rate"])
     if not signals:
         raise ValueError(f"{file}: holds no signal")
     labels = arrays.get("labels")
-    label_rate = float(arrays.get("label_rate", 1.0))
+    label_rate = _number(file, "label_rate", arrays.get("label_rate", np.array(1.0)))
     if labels is None:
         longest = max(signal.shape[1] / rates[name] for name, signal in signals.items())
         labels = np.full(int(np.ceil(longest * label_rate)), UNLABELLED)
@@ -64,3 +64,9 @@ def _read(file: Path) -> Recording:
         labels=labels.astype(np.int64),
         label_rate=label_rate,
     )
+
+
+def _number(file: Path, name: str, value: np.ndarray) -> float:
+    if value.shape != () or not np.issubdtype(value.dtype, np.number):
+        raise ValueError(f"{file}: {name} is {value.dtype} {value.shape}, not one number")
+    return float(value)
