@@ -84,6 +84,12 @@ class MainJob(LightningCLI):
                 "fit": {"default_config_files": [str(default)]},
             },
             save_config_callback=None,
+            # The run folder keeps the values and `StageLog` shows them.
+            trainer_defaults={
+                "logger": False,
+                "enable_progress_bar": False,
+                "enable_model_summary": False,
+            },
             seed_everything_default=0,
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
@@ -151,12 +157,6 @@ class MainJob(LightningCLI):
         if self.resume == "last":
             return RunFolder.latest(self.package, root)
         return RunFolder.create(self.package, root)
-
-    def instantiate_trainer(self, **options: Any) -> Trainer:
-        """The trainer of `--trainer.*`; it is built anew for each training by `new_trainer`."""
-        return super().instantiate_trainer(
-            logger=False, enable_progress_bar=False, enable_model_summary=False, **options
-        )
 
     def new_trainer(self, stage: str, **options: Any) -> Trainer:
         """A trainer with `--trainer.*` that logs as `stage` and keeps `checkpoints/STAGE/last`.
