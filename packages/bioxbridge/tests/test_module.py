@@ -298,10 +298,11 @@ def test_keep_best_restores_the_best_epoch(tmp_path, mode, scores, best):
 def test_keep_best_travels(tmp_path):
     keep, again = KeepBest("score"), KeepBest("score")
     loader = row_loader(torch.zeros(4), batch_size=4)
-    new_trainer(tmp_path, 3, [keep]).fit(Scripted([1.0, 5.0, 2.0]), loader, loader)
+    trainer = new_trainer(tmp_path, 3, [keep])
+    trainer.fit(Scripted([1.0, 5.0, 2.0]), loader, loader)
     again.load_state_dict(keep.state_dict())
     module = Scripted([])
-    again.on_train_end(None, module)
+    again.on_train_end(trainer, module)
     assert float(module.weight.detach()) == 2.0
     assert (again.best, again.best_epoch) == (5.0, 1)
 

@@ -8,7 +8,7 @@ the continuation from the input of block l, and the width and tokens there. Hidd
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -91,7 +91,7 @@ class BlockModel(nn.Module):
         """Number of blocks."""
         return len(self._blocks)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, Any]) -> BlockModel:
         # The list of blocks must point into the copy, not into the original.
         import copy
 
@@ -106,14 +106,14 @@ class BlockModel(nn.Module):
         clone._blocks = [module.get_submodule(names[id(block)]) for block in self._blocks]
         return clone
 
-    def freeze(self) -> Self:
+    def freeze(self) -> BlockModel:
         """No gradients, and evaluation mode for good: `train()` no longer changes it."""
         self.requires_grad_(False)
         self.eval()
         self.frozen = True
         return self
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> BlockModel:
         """Switch between training and evaluation, unless frozen."""
         return super().train(mode and not self.frozen)
 
@@ -215,7 +215,7 @@ class TaskModel(nn.Module):
         """Logits (B, C) from the output of the last block."""
         return self.head(hidden.mean(dim=1))
 
-    def freeze(self) -> Self:
+    def freeze(self) -> TaskModel:
         """Freeze encoder and head, see `BlockModel.freeze`."""
         self.encoder.freeze()
         self.head.requires_grad_(False)
@@ -223,7 +223,7 @@ class TaskModel(nn.Module):
         self.frozen = True
         return self
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> TaskModel:
         """Switch between training and evaluation, unless frozen."""
         return super().train(mode and not self.frozen)
 

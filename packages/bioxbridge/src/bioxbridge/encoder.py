@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -112,7 +111,7 @@ class SignalEncoder(nn.Module):
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Self:
+    def from_pretrained(cls, folder: str | Path) -> SignalEncoder:
         """Load what `save_pretrained` wrote.
 
         Raises:

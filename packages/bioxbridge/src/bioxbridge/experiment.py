@@ -138,7 +138,7 @@ class _Split:
             "classes": self.classes,
         }
 
-    def _scores(self, predicted: np.ndarray, **cost: float) -> dict[str, Any]:
+    def _scores(self, predicted: np.ndarray, **cost: Any) -> dict[str, Any]:
         labels = self.parts["test"].labels.numpy()
         with bad_input():
             return {
@@ -196,7 +196,7 @@ class _Split:
                     "raise pretrain.epochs or look at the recordings"
                 )
 
-    def _task_model(self, side: str, encoder: SignalEncoder) -> tuple[TaskModel, dict[str, float]]:
+    def _task_model(self, side: str, encoder: SignalEncoder) -> tuple[TaskModel, dict[str, Any]]:
         def compute(folder: Path) -> None:
             with bad_input(), Cost() as cost:
                 task, scores = pipeline.train_task_model(
@@ -218,7 +218,7 @@ class _Split:
             }
             (folder / "facts.json").write_text(json.dumps(facts))
 
-        def load(folder: Path) -> tuple[TaskModel, dict[str, float]]:
+        def load(folder: Path) -> tuple[TaskModel, dict[str, Any]]:
             facts = json.loads((folder / "facts.json").read_text())
             return pipeline.load_task_model(folder), facts
 

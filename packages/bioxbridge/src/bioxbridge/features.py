@@ -18,7 +18,7 @@ def pooled_states(
     positions: Iterable[int] | None = None,
     *,
     batch_size: int = 512,
-) -> list[Float[Tensor, "batch ?width"]]:
+) -> list[Float[Tensor, "batch _"]]:
     """Mean token of every position in one pass over the data.
 
     Args:
@@ -46,7 +46,7 @@ def token_states(
     positions: Iterable[int],
     *,
     batch_size: int = 512,
-) -> list[Float[Tensor, "batch ?tokens ?width"]]:
+) -> list[Float[Tensor, "batch _ _"]]:
     """Unpooled hidden states (N, T, D) at several positions in one pass, on the CPU."""
     wanted = list(positions)
     device = _device_of(model)

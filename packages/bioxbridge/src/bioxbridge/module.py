@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import lightning
 import numpy as np
@@ -243,7 +243,7 @@ class BridgeModule(lightning.LightningModule):
         new_width: int,
         old_hidden: Tensor,
         seed: int = 0,
-    ) -> Self:
+    ) -> BridgeModule:
         """Build the bridge between two frozen models.
 
         Args:

@@ -79,8 +79,8 @@ class Positions:
 
 def select_positions(
     *,
-    new_features: list[Float[Tensor, "batch ?width"]],
-    old_features: list[Float[Tensor, "batch ?width"]],
+    new_features: list[Float[Tensor, "batch _"]],
+    old_features: list[Float[Tensor, "batch _"]],
     pseudo_labels: np.ndarray,
     groups: np.ndarray,
 ) -> Positions:

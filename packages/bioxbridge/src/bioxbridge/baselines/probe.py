@@ -6,8 +6,6 @@ classes that the old task model predicts on the simultaneous old signal.
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 from jaxtyping import Float
 from sklearn.linear_model import LogisticRegression
@@ -28,7 +26,9 @@ class PseudoLabelProbe:
             StandardScaler(), LogisticRegression(C=regularisation, max_iter=2000)
         )
 
-    def fit(self, pooled: Float[Tensor, "batch width"], pseudo_labels: np.ndarray) -> Self:
+    def fit(
+        self, pooled: Float[Tensor, "batch width"], pseudo_labels: np.ndarray
+    ) -> PseudoLabelProbe:
         """Fit to (N, D) features and (N,) classes.
 
         Raises:
