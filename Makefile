@@ -11,20 +11,16 @@ PKG ?=
 RUN := $(VENV)/bin/python
 INPUTS := pyproject.toml uv.lock shared/pyproject.toml $(wildcard packages/*/pyproject.toml)
 
-# uv reads no pip settings: hand over where pip finds wheels (several, uv wants commas) and
-# certificates. Both are empty on an ordinary machine.
+# uv reads no pip settings: hand over where pip finds wheels (several, uv wants commas). Empty on
+# an ordinary machine.
 comma := ,
-pip_setting = $(shell $(PYTHON) -m pip config get global.$(1) 2>/dev/null)
+pip_links = $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
 ifndef UV_FIND_LINKS
-UV_FIND_LINKS := $(subst $(eval ) ,$(comma),$(strip $(or $(PIP_FIND_LINKS),$(call pip_setting,find-links))))
+UV_FIND_LINKS := $(subst $(eval ) ,$(comma),$(strip $(or $(PIP_FIND_LINKS),$(pip_links))))
 endif
 export UV_FIND_LINKS
-ifndef SSL_CERT_FILE
-SSL_CERT_FILE := $(or $(PIP_CERT),$(call pip_setting,cert))
-endif
-ifneq ($(SSL_CERT_FILE),)
-export SSL_CERT_FILE
-endif
+# Like pip, trust the certificates that the machine trusts.
+export UV_SYSTEM_CERTS ?= 1
 # A bare `uv run` would swap a CPU torch for the locked CUDA build.
 export UV_NO_SYNC := 1
 # Byte code saves twelve seconds at each start.
