@@ -1,0 +1,12 @@
+"""Until the package is built: it says so, and offers nothing that computes."""
+
+import importlib.metadata
+import importlib.util
+
+import cartridges
+
+
+def test_it_says_that_it_is_not_built():
+    assert cartridges.__doc__.startswith("Not built yet")
+    assert "not built yet" in importlib.metadata.metadata("cartridges").get_payload().lower()
+    assert importlib.util.find_spec("cartridges.train") is None
