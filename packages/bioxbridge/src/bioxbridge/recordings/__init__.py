@@ -6,10 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bioxbridge.recordings.npz import load_npz
+from bioxbridge.recordings.stress_predict import load_stress_predict
 from bioxbridge.recordings.watch import load_watch
 from bioxbridge.windows import Recording
 
-READERS: dict[str, Callable[[Path], list[Recording]]] = {"npz": load_npz}
+READERS: dict[str, Callable[[Path], list[Recording]]] = {
+    "npz": load_npz,
+    "stress_predict": load_stress_predict,
+}
 
 
 def load_recordings(source: str, path: str | None = None) -> list[Recording]:

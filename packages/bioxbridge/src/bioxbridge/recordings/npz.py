@@ -28,15 +28,24 @@ def load_npz(path: Path) -> list[Recording]:
     return [_read(file) for file in files]
 
 
-def _read(file: Path) -> Recording:
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Arrays of an NPZ file by name; pickled ones are refused.
+
+    Raises:
+        ValueError: names the file that is not such an archive.
+    """
     try:
         with file.open("rb") as stream:
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):
                 raise ValueError("it is a single array")
-            arrays = {name: archive[name] for name in archive.files}
+            return {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{file}: not readable as NPZ of plain arrays ({error})") from error
+
+
+def _read(file: Path) -> Recording:
+    arrays = read_arrays(file)
     names = [name for name in arrays if name not in _RESERVED and not name.endswith("_rate")]
     signals, rates = {}, {}
     for name in names:
