@@ -67,7 +67,7 @@ def run() -> None:
             new_block=0, old_block=block, probe_scores=[0.0] * 4, cka_scores=[0.0] * 4
         )
         bridge = pipeline.connect_bridge(
-            BridgeModule(), pairs, new=new, old=old, positions=positions, seed=0
+            BridgeModule(), pairs, features, new=new, old=old, positions=positions, seed=0
         )
         rows = pipeline.bridge_rows(pairs, features, old=old, positions=positions, align_at="last")
         epoch_seconds(bridge, rows, 0)

@@ -168,3 +168,22 @@ def test_too_few_tokens_are_refused(method):
 def test_sizes_below_one_are_refused(name):
     with pytest.raises(ValueError, match=f"{name}: 0 is below 1"):
         small_bridge(**{name: 0})
+
+
+def test_standardised_input_is_a_z_score_and_a_constant_feature_stays_silent():
+    sizes = {"input_width": 2, "tokens": 1, "output_width": 3, "rank": 2, "prototypes": 4}
+    bridge = PrototypeBridge(**sizes, output_init="small", standardise_input=True)
+    pooled = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
+    bridge.calibrate(pooled, torch.zeros(2, 1, 3))
+    plain = PrototypeBridge(**sizes)
+    plain.load_state_dict(bridge.state_dict(), strict=False)
+    torch.testing.assert_close(bridge(pooled), plain(torch.tensor([[-1.0, 0.0], [1.0, 0.0]])))
+
+
+def test_mean_output_is_added():
+    sizes = {"input_width": 2, "tokens": 2, "output_width": 1, "rank": 1, "prototypes": 1}
+    bridge = PrototypeBridge(**sizes, mean_output=True)
+    bridge.calibrate(torch.zeros(2, 2), torch.tensor([[[1.0], [2.0]], [[3.0], [6.0]]]))
+    torch.testing.assert_close(bridge(torch.ones(1, 2)), torch.tensor([[[2.0], [4.0]]]))
+    trainable = sum(p.numel() for p in bridge.parameters())
+    assert trainable == prototype_bridge_parameters(**sizes)

@@ -85,7 +85,7 @@ class Setting:
             new=self.new,
             old=self.old,
             positions=self.place,
-            new_width=8,
+            new_pooled=pooled,
             old_hidden=entry,
             seed=0,
         )
@@ -180,7 +180,7 @@ def test_connect_follows_its_seed_and_leaves_the_global_one():
         "new": one.new,
         "old": one.old,
         "positions": positions(),
-        "new_width": 8,
+        "new_pooled": one.rows[0],
         "old_hidden": torch.randn(9, 5, 6, generator=torch.Generator().manual_seed(0)),
     }
     bridges = [
@@ -357,3 +357,23 @@ def test_inverse_frequency_by_hand():
     weights = inverse_frequency(torch.tensor([0, 0, 0, 1]), 3)
     # 1/3 and 1 with mean 1 over the two classes that occur.
     torch.testing.assert_close(weights, torch.tensor([0.5, 1.5, 0.0]))
+
+
+def test_the_extensions_take_their_statistics_from_the_pairs():
+    setting = Setting(standardise_input=True, mean_output=True)
+    bridge = setting.module.bridged.bridge
+    pooled = setting.rows[0]
+    torch.testing.assert_close(bridge.input_mean, pooled.mean(dim=0))
+    torch.testing.assert_close(bridge.input_scale, pooled.std(dim=0, correction=0))
+    # B is zero: an untrained bridge writes the mean hidden state.
+    produced = bridge(pooled)
+    torch.testing.assert_close(produced, bridge.output_mean.expand_as(produced))
+    assert float(bridge.output_mean.abs().sum()) > 0
+
+
+def test_a_checkpoint_without_the_statistics_is_refused():
+    plain, extended = Setting(), Setting(standardise_input=True)
+    checkpoint = {"state_dict": plain.module.state_dict()}
+    plain.module.on_save_checkpoint(checkpoint)
+    with pytest.raises(ValueError, match=r"lacks bridged\.bridge\.input_mean"):
+        extended.module.on_load_checkpoint(checkpoint)

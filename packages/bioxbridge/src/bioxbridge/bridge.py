@@ -32,6 +32,10 @@ class PrototypeBridge(nn.Module):
         prototypes: $N$, at least 1.
         output_init: `zeros` starts at a hidden state of exactly zero, as published; `small` draws
             $B$ from N(0, 0.02^2) so that every part receives a gradient at the first step.
+        standardise_input: z-score the pooled vector with statistics that `calibrate` sets (an
+            extension; the paper's bridge reads it as it is).
+        mean_output: add the old model's mean hidden state, which `calibrate` sets, so that an
+            untrained bridge writes that and not zero (an extension).
 
     Raises:
         ValueError: a size below 1.
@@ -51,6 +55,8 @@ class PrototypeBridge(nn.Module):
         rank: int = 16,
         prototypes: int = 50,
         output_init: OutputInit = "zeros",
+        standardise_input: bool = False,
+        mean_output: bool = False,
     ) -> None:
         super().__init__()
         sizes = {
@@ -63,7 +69,11 @@ class PrototypeBridge(nn.Module):
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name}: {size} is below 1")
-        self.sizes = sizes
+        self.settings = {
+            **sizes,
+            "standardise_input": standardise_input,
+            "mean_output": mean_output,
+        }
         self.tokens = tokens
         self.down = nn.Parameter(torch.empty(input_width, rank))
         self.up = nn.Parameter(torch.zeros(rank, tokens * prototypes))
@@ -72,6 +82,11 @@ class PrototypeBridge(nn.Module):
         nn.init.uniform_(self.down, -(input_width**-0.5), input_width**-0.5)
         if output_init == "small":
             nn.init.normal_(self.up, std=0.02)
+        if standardise_input:
+            self.register_buffer("input_mean", torch.zeros(input_width))
+            self.register_buffer("input_scale", torch.ones(input_width))
+        if mean_output:
+            self.register_buffer("output_mean", torch.zeros(tokens, output_width))
 
     def forward(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch tokens out"]:
         """Hidden state for the old model.
@@ -82,8 +97,31 @@ class PrototypeBridge(nn.Module):
         Returns:
             (B, T, d_l), takes the place of the input of the old model's block.
         """
+        if self.settings["standardise_input"]:
+            pooled = (pooled - self.input_mean) / self.input_scale
         weights = (pooled @ self.down @ self.up).unflatten(-1, (self.tokens, -1))  # (B, T, N)
-        return weights @ self.prototypes
+        hidden = weights @ self.prototypes
+        return hidden + self.output_mean if self.settings["mean_output"] else hidden
+
+    @torch.no_grad()
+    def calibrate(
+        self,
+        pooled: Float[Tensor, "batch width"],
+        hidden: Float[Tensor, "windows tokens out"],
+    ) -> None:
+        """Set the statistics of `standardise_input` and `mean_output` from the pairs.
+
+        Args:
+            pooled: (N, d_m) pooled hidden states of the new model.
+            hidden: (M, T, d_l) hidden states of the old model at the bridge's place.
+        """
+        if self.settings["standardise_input"]:
+            scale, mean = torch.std_mean(pooled, dim=0, correction=0)
+            self.input_mean.copy_(mean)
+            # A feature that never varies says nothing: it stays at zero.
+            self.input_scale.copy_(torch.where(scale > 1e-6, scale, torch.inf))
+        if self.settings["mean_output"]:
+            self.output_mean.copy_(hidden.mean(dim=0))
 
 
 def prototype_bridge_parameters(

@@ -79,7 +79,7 @@ class BridgedModel(nn.Module):
         save_file(weights, folder / "bridge.safetensors")
         config = {
             "kind": _KIND,
-            "bridge": self.bridge.sizes,
+            "bridge": self.bridge.settings,
             "new_block": self.new_block,
             "old_block": self.old_block,
         }

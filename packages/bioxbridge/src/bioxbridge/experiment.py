@@ -269,6 +269,7 @@ class _Split:
             pipeline.connect_bridge(
                 model,
                 self.parts["pair"],
+                features["pair"],
                 new=new,
                 old=self.old,
                 positions=self.positions,

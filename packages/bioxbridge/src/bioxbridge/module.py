@@ -195,6 +195,8 @@ class BridgeModule(lightning.LightningModule):
         prototype_init: `real` draws tokens of the old model on the pairs (as in the paper's text),
             `normal` draws noise (as in the published scripts), `kmeans` takes cluster centres.
         output_init: `zeros` starts at a hidden state of zero (published), `small` does not.
+        standardise_input: z-score what the bridge reads over the pairs (not in the paper).
+        mean_output: start from the old model's mean hidden state (not in the paper).
         loss: alignment loss, see `bioxbridge.losses`.
         align_at: compare at the old model's `last` block (published), or at the `bridge` output.
         kl_weight: weight of an added KL between the bridged and the teacher's logits; 0 is
@@ -210,6 +212,8 @@ class BridgeModule(lightning.LightningModule):
         prototypes: int = 50,
         prototype_init: PrototypeInit = "real",
         output_init: OutputInit = "zeros",
+        standardise_input: bool = False,
+        mean_output: bool = False,
         loss: AlignmentLoss = "cosine",
         align_at: Literal["last", "bridge"] = "last",
         kl_weight: float = 0.0,
@@ -226,6 +230,8 @@ class BridgeModule(lightning.LightningModule):
         self.prototypes = prototypes
         self.prototype_init: PrototypeInit = prototype_init
         self.output_init: OutputInit = output_init
+        self.standardise_input = standardise_input
+        self.mean_output = mean_output
         self.align_at = align_at
         self.alignment = ALIGNMENT_LOSSES[loss]
         self.kl_weight = kl_weight
@@ -240,7 +246,7 @@ class BridgeModule(lightning.LightningModule):
         new: BlockModel,
         old: TaskModel,
         positions: Positions,
-        new_width: int,
+        new_pooled: Tensor,
         old_hidden: Tensor,
         seed: int = 0,
     ) -> BridgeModule:
@@ -250,20 +256,23 @@ class BridgeModule(lightning.LightningModule):
             new: model of the new modality.
             old: task model of the old modality.
             positions: where the bridge reads and writes.
-            new_width: width of the new model at the block the bridge reads.
+            new_pooled: (N, d_m) pooled output of the new block on the pairs.
             old_hidden: (N, T, D) input of the old block on the pairs, or on a part of them.
             seed: of the bridge's initial weights.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             bridge = PrototypeBridge(
-                input_width=new_width,
+                input_width=new_pooled.shape[1],
                 tokens=old_hidden.shape[1],
                 output_width=old_hidden.shape[2],
                 rank=self.rank,
                 prototypes=self.prototypes,
                 output_init=self.output_init,
+                standardise_input=self.standardise_input,
+                mean_output=self.mean_output,
             )
+        bridge.calibrate(new_pooled, old_hidden)
         initialise_prototypes(bridge, old_hidden, self.prototype_init, seed=seed)
         self.positions = positions
         self.bridged = BridgedModel(
@@ -334,6 +343,9 @@ class BridgeModule(lightning.LightningModule):
             if name not in weights or weights[name].shape != value.shape:
                 here = tuple(weights[name].shape) if name in weights else "nothing"
                 raise ValueError(f"ckpt_path: {name} is {tuple(value.shape)}, here {here}")
+        for name in weights:
+            if name.startswith("bridged.bridge.") and name not in checkpoint["state_dict"]:
+                raise ValueError(f"ckpt_path: lacks {name}")
 
 
 def log_agreement(module: lightning.LightningModule, logits: Tensor, teacher: Tensor) -> None:

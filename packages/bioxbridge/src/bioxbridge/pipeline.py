@@ -249,20 +249,20 @@ def bridge_rows(
 def connect_bridge(
     module: BridgeModule,
     pairs: Pairs,
+    features: FrozenFeatures,
     *,
     new: BlockModel,
     old: TaskModel,
     positions: Positions,
     seed: int,
 ) -> BridgeModule:
-    """Build the bridge of `module` with prototypes from the pairs."""
+    """Build the bridge of `module` with prototypes and statistics from the pairs."""
     (old_hidden,) = token_states(old.encoder, pairs.old, [positions.old_block])
-    (new_pooled,) = pooled_states(new, pairs.new[:1], [positions.new_block + 1])
     return module.connect(
         new=new,
         old=old,
         positions=positions,
-        new_width=new_pooled.shape[1],
+        new_pooled=features.new_pooled[positions.new_block],
         old_hidden=old_hidden,
         seed=seed,
     )
