@@ -40,7 +40,7 @@ def epoch_seconds(module: torch.nn.Module, rows: tuple[torch.Tensor, ...], seed:
 
 
 def run() -> None:
-    set_threads()
+    set_threads(1)
     torch.manual_seed(0)
     tokens = torch.randn(2, WINDOWS, 7, 51)
     pairs = Pairs(

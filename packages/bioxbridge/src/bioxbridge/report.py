@@ -131,12 +131,26 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
     interval = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
     # A bridge at chance that is level with a student at chance decides nothing.
     learned = scores[BRIDGE].mean() >= chance + WEAK_TEACHER
+    held = level_with(low, high)
+    if cut < PARAMETER_CUT:
+        held = False
     return Claim(
         text=text,
         paper=paper,
         ours=f"{mean:+.1f}{interval} points, {cut:.1f} % fewer parameters",
-        held=bool(mean >= -LEVEL_WITHIN and cut >= PARAMETER_CUT) if learned else None,
+        held=held if learned else None,
     )
+
+
+def level_with(low: float, high: float) -> bool | None:
+    """Whether an interval of differences shows the bridge level with distillation.
+
+    Returns:
+        True when all of it lies above -`LEVEL_WITHIN`, False when all lies below, None otherwise.
+    """
+    if low >= -LEVEL_WITHIN:
+        return True
+    return False if high < -LEVEL_WITHIN else None
 
 
 def _metrics(

@@ -1,0 +1,85 @@
+"""The claim of a run is decided by its interval, never by a mean alone."""
+
+import pytest
+
+from bioxbridge.report import level_with, summarise
+
+METHODS = [
+    "Random",
+    "Oracle A (task model)",
+    "Distillation, logits",
+    "Probe on pseudo labels",
+    "Bridge",
+    "Bridge, untrained encoder",
+]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "held"),
+    [
+        (-3.4, 1.0, True),
+        (0.5, 2.0, True),
+        (-9.0, -3.5, False),
+        (-3.5, 9.0, None),
+        (float("-inf"), float("inf"), None),
+    ],
+)
+def test_level_is_a_matter_of_the_whole_interval(low, high, held):
+    assert level_with(low, high) is held
+
+
+def split(number, **scores):
+    """A split on which every method scores 70 % unless told otherwise."""
+    rows = {}
+    for method in METHODS:
+        score = scores.get(method.split(",")[0], 70.0)
+        rows[method] = {
+            **dict.fromkeys(("balanced_accuracy", "macro_f1", "weighted_f1", "agreement"), score),
+            "parameters": 100 if method.startswith("Bridge") else 1000,
+            "seconds": 1.0,
+            "memory": 1.0,
+            "entropy": 1.0,
+            "confusion": [[1, 0], [0, 1]],
+        }
+    return {
+        "split": number,
+        "rows": rows,
+        "positions": {
+            "new_block": 0,
+            "old_block": 1,
+            "probe_scores": [0.5, 0.4],
+            "cka_scores": [0.1, 0.2],
+        },
+        "describe": "here",
+        "reconstruction": {"A": 0.5, "B": 0.6},
+        "classes": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("bridge", "held"),
+    [([70.5, 71.0, 70.0], True), ([50.5, 51.0, 51.5], None), ([90.0, 50.0, 70.0], None)],
+)
+def test_the_claim_and_its_figures(tmp_path, bridge, held):
+    splits = [split(i, Bridge=score) for i, score in enumerate(bridge)]
+    results = summarise(splits, old="A", new="B", figures=tmp_path)
+    assert results.claim.held is held
+    assert "90.0 % fewer parameters" in results.claim.ours
+    assert {tmp_path.parent / tmp_path.name / f.path.split("/")[1] for f in results.figures} == set(
+        tmp_path.glob("*.png")
+    )
+
+
+def test_a_claim_clearly_missed_is_not_held(tmp_path):
+    splits = [split(i, Bridge=80.0 + i, Distillation=95.0 + i) for i in range(3)]
+    assert summarise(splits, old="A", new="B", figures=tmp_path).claim.held is False
+
+
+def test_a_collapsed_bridge_and_a_weak_teacher_are_noted(tmp_path):
+    splits = [split(i, Oracle=60.0) for i in range(2)]
+    for one in splits:
+        one["rows"]["Oracle A (task model)"]["balanced_accuracy"] = 60.0
+    splits[1]["rows"]["Bridge"]["entropy"] = 0.1
+    notes = " ".join(summarise(splits, old="A", new="B", figures=tmp_path).notes)
+    assert "only 10 points above chance" in notes
+    assert "collapsed to few classes on splits [1]" in notes
