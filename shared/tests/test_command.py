@@ -81,6 +81,12 @@ def test_a_packaged_configuration_goes_by_its_name(monkeypatch, tmp_path):
         resolve_configs("somepackage", ["-c", "../configs/smoke"])
 
 
+def test_a_configuration_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "binary.yaml").write_bytes(bytes([0x91, 0xFF, 0x00]))
+    with pytest.raises(UserError, match="not readable as text"):
+        resolve_configs("papers_shared", ["--config", str(tmp_path / "binary.yaml")])
+
+
 def test_exit_codes():
     def interrupt():
         raise KeyboardInterrupt

@@ -201,3 +201,10 @@ def test_figures_folder_appears_on_first_use(run):
     assert not (run.path / "figures").exists()
     assert run.figures.is_dir()
     assert run.checkpoints == run.path / "checkpoints"
+
+
+def test_a_damaged_stage_says_what_to_do(tmp_path):
+    run = RunFolder(tmp_path)
+    run.stage("numbers", {}, lambda folder: (folder / "n.json").write_text("{"), lambda _: None)
+    with pytest.raises(UserError, match=r"numbers: cannot be read \(JSONDecodeError.*remove that"):
+        run.stage("numbers", {}, lambda _: None, lambda f: json.loads((f / "n.json").read_text()))

@@ -99,13 +99,15 @@ def test_stages_made_with_other_settings_are_refused(whole, capsys):
     assert "take another --run.dir" in capsys.readouterr().err
 
 
-def write_recordings(folder, *, nan=False, subjects=8):
+def write_recordings(folder, *, nan=False, flat=False, subjects=8):
     folder.mkdir()
     random = np.random.default_rng(0)
     for subject in range(subjects):
         a, b = random.normal(size=(2, 2, 2000)).astype(np.float32)
         if nan and subject == 3:
             b[1, 700] = np.nan
+        if flat and subject == 3:
+            b[1] = 0.5
         labels = np.repeat([0, 1], 20)
         loud = np.repeat(1 + 4 * labels, 50)
         a, b = a * loud, b * loud
@@ -126,8 +128,7 @@ def write_recordings(folder, *, nan=False, subjects=8):
 
 
 def test_a_folder_of_npz_files_is_bridged(tmp_path):
-    options = write_recordings(tmp_path / "data")
-    options += ["--data.split_counts", "[2,2,2,2]", "--run.dir", str(tmp_path / "run")]
+    options = [*write_recordings(tmp_path / "data"), "--run.dir", str(tmp_path / "run")]
     assert main([*FAST, *options]) == 0
     saved = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
     assert saved["data"]["split_counts"] == [2, 2, 2, 2]
@@ -174,6 +175,22 @@ def test_a_nan_is_named_by_file_channel_and_time(tmp_path, capsys):
     assert main([*FAST, *options, "--run.root", str(tmp_path / "runs")]) == 2
     error = capsys.readouterr().err
     assert "s3_0.npz: B: channel 1, sample 700 (14.00 s) is nan" in error
+
+
+def test_a_configuration_with_a_wrong_name_is_refused(whole, tmp_path, capsys):
+    config = tmp_path / "config.yaml"
+    text = (whole / "config.yaml").read_text()
+    for change, named in ((("splits:", "splitz:"), "splitz"), (("  rank:", "  rnak:"), "rnak")):
+        config.write_text(text.replace(*change))
+        assert main(["--config", str(config), "--run.root", str(tmp_path)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert named in line
+
+
+def test_a_channel_that_never_varies_is_noted(tmp_path, capsys):
+    options = write_recordings(tmp_path / "data", flat=True)
+    assert main([*FAST, *options, "--run.dir", str(tmp_path / "run")]) == 0
+    assert "s3_0.npz: B: channel 1 never varies" in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, capsys):

@@ -50,6 +50,7 @@ def test_as_many_windows_whatever_the_rate(seconds, window, stride, rate):
             "EDA": np.zeros((1, round(seconds * 4)), np.float32),
         },
         rates={"ECG": float(rate), "EDA": 4.0},
+        labels=np.zeros(21, int),
     )
     fast, _ = cut_windows(visit, "ECG", seconds=window, stride=stride)
     slow, _ = cut_windows(visit, "EDA", seconds=window, stride=stride)
@@ -73,10 +74,10 @@ def test_labels_have_their_own_rate():
     assert labels.tolist() == [0] * 5 + [1] * 5
 
 
-def test_windows_beyond_the_labels_have_none():
-    visit = recording(labels=np.zeros(4, int))
-    _, labels = cut_windows(visit, "EDA", seconds=2.0, stride=2.0)
-    assert labels.tolist() == [0, 0, -1, -1, -1]
+def test_the_last_step_of_labels_may_be_missing():
+    assert recording(labels=np.zeros(9, int)).seconds == 10
+    with pytest.raises(ValueError, match=r"8 labels at 1\.0 a second"):
+        recording(labels=np.zeros(8, int))
 
 
 def test_a_short_recording_gives_no_window():
@@ -184,3 +185,15 @@ def test_pairs_keep_their_rows_together():
         assert part.new.tolist() == [10, 40]
         assert part.labels.tolist() == [1, 1]
         assert part.subjects.tolist() == [1, 4]
+
+
+def test_labels_must_cover_the_signals():
+    with pytest.raises(ValueError, match=r"5 labels at 1\.0 a second cover 5\.0 s of 40\.0 s"):
+        Recording(
+            name="r",
+            subject="s",
+            signals={"ECG": np.zeros((1, 400))},
+            rates={"ECG": 10.0},
+            labels=np.zeros(5, int),
+            label_rate=1.0,
+        )

@@ -114,6 +114,10 @@ def resolve_configs(package: str, argv: list[str]) -> list[str]:
         found = path if path.exists() else packaged_config(package, value)
         if found is None:
             raise UserError(f"--config {value}: no such file, nor does {package} ship one")
+        try:
+            found.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--config {value}: not readable as text ({error})") from error
         configs.append(f"--config={found}")
     return configs + flags
 

@@ -153,7 +153,7 @@ class RunFolder:
                 instead of computing it again.
 
         Raises:
-            UserError: the folder holds this stage, made with other settings.
+            UserError: the folder holds this stage made with other settings, or damaged.
         """
         folder = self.path / "stages" / name
         if leader and not folder.exists():
@@ -171,4 +171,10 @@ class RunFolder:
                     f"{folder}: was made with {key} = {made_with.get(key)!r}, this run asks for "
                     f"{value!r}; take another --run.dir"
                 )
-        return load(folder)
+        try:
+            return load(folder)
+        except Exception as error:
+            raise UserError(
+                f"{folder}: cannot be read ({type(error).__name__}: {error}); remove that folder "
+                "and resume, and the stage is computed again"
+            ) from error

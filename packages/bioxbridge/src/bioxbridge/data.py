@@ -14,6 +14,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from bioxbridge.recordings import load_recordings
 from bioxbridge.tokens import SpectralTokens, standardise_by_subject
 from bioxbridge.windows import Pairs, Recording, cut_windows, split_subjects
+from papers_shared.console import get_logger
+
+_LOGGER = get_logger(__name__)
 
 
 class Rows(Dataset):
@@ -230,6 +233,10 @@ def tokenise(
     for recording in recordings:
         for modality in (old, new):
             cut, cut_labels = cut_windows(recording, modality, seconds=window, stride=stride)
+            for channel in np.flatnonzero(np.ptp(recording.signals[modality], axis=1) == 0):
+                _LOGGER.warning(
+                    "%s: %s: channel %d never varies", recording.name, modality, channel
+                )
             if len(cut):
                 rate = recording.rates[modality]
                 sides[modality].append(tokens(torch.from_numpy(cut), rate))

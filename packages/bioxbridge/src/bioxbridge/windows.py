@@ -27,7 +27,8 @@ class Recording:
 
     Raises:
         ValueError: names the recording, modality and value that cannot be: a wrong shape, a rate
-            that is not positive, NaN or infinite samples, or modalities of different duration.
+            that is not positive, NaN or infinite samples, modalities of different duration, or
+            labels that do not cover them.
     """
 
     name: str
@@ -61,6 +62,17 @@ class Recording:
                 f"{self.name}: the modalities differ in duration ({listed}); cut them to a "
                 "common span"
             )
+
+        if not self.label_rate > 0:
+            raise ValueError(f"{self.name}: label_rate {self.label_rate} is not positive")
+        covered = len(self.labels) / self.label_rate
+        if covered < shortest - 1 / self.label_rate:
+            raise ValueError(
+                f"{self.name}: {len(self.labels)} labels at {self.label_rate} a second cover "
+                f"{covered:.1f} s of {shortest:.1f} s; write -1 where the class is unknown"
+            )
+        if len(self.labels) and self.labels.min() < UNLABELLED:
+            raise ValueError(f"{self.name}: label {self.labels.min()} is below -1")
 
     @property
     def seconds(self) -> float:
