@@ -120,6 +120,8 @@ def write_recordings(folder, *, nan=False, flat=False, subjects=8):
         "npz",
         "--data.path",
         str(folder),
+        "--data.split_counts",
+        "[2,2,2,2]",
         "--data.old",
         "A",
         "--data.new",
