@@ -106,11 +106,11 @@ def write_recordings(folder, *, nan=False, flat=False, subjects=8):
         a, b = random.normal(size=(2, 2, 2000)).astype(np.float32)
         if nan and subject == 3:
             b[1, 700] = np.nan
-        if flat and subject == 3:
-            b[1] = 0.5
         labels = np.repeat([0, 1], 20)
         loud = np.repeat(1 + 4 * labels, 50)
         a, b = a * loud, b * loud
+        if flat and subject == 3:
+            b[1] = 0.5
         np.savez(
             folder / f"s{subject}_0.npz", A=a, A_rate=50.0, B=b, B_rate=50.0,
             labels=labels, label_rate=1.0,
