@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bioxbridge.adapters import BlockModel, TaskModel
-from bioxbridge.bridge import PrototypeBridge
+from bioxbridge.bridge_variants import BRIDGES, Bridge, bridge_kind
 
 _KIND = "bioxbridge.BridgedModel"
 
@@ -35,7 +35,7 @@ class BridgedModel(nn.Module):
         *,
         new: BlockModel,
         old: TaskModel,
-        bridge: PrototypeBridge,
+        bridge: Bridge,
         new_block: int,
         old_block: int,
     ) -> None:
@@ -79,7 +79,7 @@ class BridgedModel(nn.Module):
         save_file(weights, folder / "bridge.safetensors")
         config = {
             "kind": _KIND,
-            "bridge": self.bridge.settings,
+            "bridge": {"kind": bridge_kind(self.bridge), **self.bridge.settings},
             "new_block": self.new_block,
             "old_block": self.old_block,
         }
@@ -100,7 +100,10 @@ class BridgedModel(nn.Module):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if config.get("kind") != _KIND:
             raise ValueError(f"{folder}: holds {config.get('kind')!r}, not {_KIND}")
-        bridge = PrototypeBridge(**config["bridge"])
+        kind = config["bridge"].pop("kind", None)
+        if kind not in BRIDGES:
+            raise ValueError(f"{folder}: bridge of kind {kind!r}, not one of {', '.join(BRIDGES)}")
+        bridge = BRIDGES[kind](**config["bridge"])
         try:
             bridge.load_state_dict(load_file(folder / "bridge.safetensors"))
             return cls(

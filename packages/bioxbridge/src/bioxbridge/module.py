@@ -18,6 +18,7 @@ from bioxbridge.bridge import (
     PrototypeInit,
     initialise_prototypes,
 )
+from bioxbridge.bridge_variants import BRIDGES
 from bioxbridge.bridged import BridgedModel
 from bioxbridge.encoder import SignalEncoder
 from bioxbridge.losses import ALIGNMENT_LOSSES, AlignmentLoss, infonce, logits_kl
@@ -190,7 +191,10 @@ class BridgeModule(lightning.LightningModule):
     tail and nothing else. Call `connect` before fitting.
 
     Args:
-        rank: rank of the aggregation weights.
+        bridge: `prototype` is the paper's; `low_rank`, `full_rank` and `mlp` are ablations that
+            write the hidden state directly.
+        rank: rank of the aggregation weights, or of the low-rank bridge.
+        hidden: units of the MLP bridge.
         prototypes: number of prototypes.
         prototype_init: `real` draws tokens of the old model on the pairs (as in the paper's text),
             `normal` draws noise (as in the published scripts), `kmeans` takes cluster centres.
@@ -208,7 +212,9 @@ class BridgeModule(lightning.LightningModule):
     def __init__(
         self,
         *,
+        bridge: Literal["prototype", "low_rank", "full_rank", "mlp"] = "prototype",
         rank: int = 16,
+        hidden: int = 64,
         prototypes: int = 50,
         prototype_init: PrototypeInit = "real",
         output_init: OutputInit = "zeros",
@@ -226,12 +232,20 @@ class BridgeModule(lightning.LightningModule):
                 f"kl_weight {kl_weight}, learning_rate {learning_rate} and temperature "
                 f"{temperature} must be at least 0, above 0 and above 0"
             )
-        self.rank = rank
-        self.prototypes = prototypes
+        self.own_settings: dict[str, Any] = {
+            "prototype": {
+                "rank": rank,
+                "prototypes": prototypes,
+                "output_init": output_init,
+                "standardise_input": standardise_input,
+                "mean_output": mean_output,
+            },
+            "low_rank": {"rank": rank},
+            "full_rank": {},
+            "mlp": {"hidden": hidden},
+        }[bridge]
+        self.kind = bridge
         self.prototype_init: PrototypeInit = prototype_init
-        self.output_init: OutputInit = output_init
-        self.standardise_input = standardise_input
-        self.mean_output = mean_output
         self.align_at = align_at
         self.alignment = ALIGNMENT_LOSSES[loss]
         self.kl_weight = kl_weight
@@ -262,18 +276,15 @@ class BridgeModule(lightning.LightningModule):
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            bridge = PrototypeBridge(
+            bridge = BRIDGES[self.kind](
                 input_width=new_pooled.shape[1],
                 tokens=old_hidden.shape[1],
                 output_width=old_hidden.shape[2],
-                rank=self.rank,
-                prototypes=self.prototypes,
-                output_init=self.output_init,
-                standardise_input=self.standardise_input,
-                mean_output=self.mean_output,
+                **self.own_settings,
             )
-        bridge.calibrate(new_pooled, old_hidden)
-        initialise_prototypes(bridge, old_hidden, self.prototype_init, seed=seed)
+        if isinstance(bridge, PrototypeBridge):
+            bridge.calibrate(new_pooled, old_hidden)
+            initialise_prototypes(bridge, old_hidden, self.prototype_init, seed=seed)
         self.positions = positions
         self.bridged = BridgedModel(
             new=new,
