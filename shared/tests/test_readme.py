@@ -60,7 +60,7 @@ def test_both_tables_are_written(root):
         "| --- | --- | --- | --- | --- |\n"
         "| Transfers \\| well | 69.3 | 70.5 ± 1.1 | three seeds | yes |\n"
         "| Small | 69.3 | 70.5 ± 1.1 | three seeds | **no** |\n"
-        "| Fast | 69.3 | 70.5 ± 1.1 | three seeds | reported |\n\n"
+        "| Fast | 69.3 | 70.5 ± 1.1 | three seeds | undecided |\n\n"
         "Measured on A processor, 2 cores, accelerator: none; seeds 0, 1, 2; 2026-01-02.\n"
         "<!-- results:end -->\nafter\n"
     )

@@ -49,8 +49,11 @@ def test_latest_is_the_run_that_started_last(tmp_path):
         config = tmp_path / "icworld" / name / "config.yaml"
         config.parent.mkdir(parents=True)
         config.write_bytes(b"")
+        (config.parent / "stages").mkdir()
         os.utime(config, (modified, modified))
-    (tmp_path / "icworld" / "20270101-000000-cccccc").mkdir()
+    failed = tmp_path / "icworld" / "20270101-000000-cccccc"
+    failed.mkdir()
+    (failed / "config.yaml").touch()
     assert RunFolder.latest("icworld", tmp_path).path.name == "20260101-000000-aaaaaa"
 
 
@@ -208,3 +211,11 @@ def test_a_damaged_stage_says_what_to_do(tmp_path):
     run.stage("numbers", {}, lambda folder: (folder / "n.json").write_text("{"), lambda _: None)
     with pytest.raises(UserError, match=r"numbers: cannot be read \(JSONDecodeError.*remove that"):
         run.stage("numbers", {}, lambda _: None, lambda f: json.loads((f / "n.json").read_text()))
+
+
+def test_settings_that_are_no_object_say_what_to_do(tmp_path):
+    run = RunFolder(tmp_path)
+    run.stage("numbers", {"a": 1}, lambda _: None, lambda _: None)
+    (tmp_path / "stages/numbers/settings.json").write_text("5")
+    with pytest.raises(UserError, match=r"settings\.json is no object; remove that folder"):
+        run.stage("numbers", {"a": 1}, lambda _: None, lambda _: None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bioxbridge.report import level_with, summarise
+from bioxbridge.report import better_than, level_with, summarise
 
 METHODS = [
     "Random",
@@ -83,3 +83,9 @@ def test_a_collapsed_bridge_and_a_weak_teacher_are_noted(tmp_path):
     notes = " ".join(summarise(splits, old="A", new="B", figures=tmp_path).notes)
     assert "only 10 points above chance" in notes
     assert "collapsed to few classes on splits [1]" in notes
+
+
+def test_better_is_a_matter_of_the_whole_interval():
+    assert better_than(0.1, 5.0) is True
+    assert better_than(-5.0, -0.1) is False
+    assert better_than(-0.1, 5.0) is None

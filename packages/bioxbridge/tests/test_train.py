@@ -213,3 +213,69 @@ def test_a_launched_run_must_name_its_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main([*FAST, "--run.root", str(tmp_path)]) == 2
     assert "--run.dir, one folder for all processes" in capsys.readouterr().err
+
+
+def test_stages_of_other_recordings_are_refused(tmp_path, capsys):
+    first = write_recordings(tmp_path / "first")
+    run = ["--run.dir", str(tmp_path / "run")]
+    assert main([*FAST, *first, *run]) == 0
+    file = tmp_path / "first/s5_0.npz"
+    arrays = dict(np.load(file))
+    arrays["A"] = arrays["A"][:, ::-1]
+    np.savez(file, **arrays)
+    assert main([*FAST, *first, *run]) == 2
+    assert "take another --run.dir" in capsys.readouterr().err
+
+
+def test_another_person_in_the_folder_is_other_recordings(tmp_path, capsys):
+    options = [*FAST, *write_recordings(tmp_path / "data"), "--run.dir", str(tmp_path / "run")]
+    assert main(options) == 0
+    (tmp_path / "data/s0_0.npz").rename(tmp_path / "data/z0_0.npz")
+    assert main(options) == 2
+    assert "take another --run.dir" in capsys.readouterr().err
+
+
+def test_recordings_of_different_rates_are_refused(tmp_path, capsys):
+    options = write_recordings(tmp_path / "data")
+    file = tmp_path / "data/s5_0.npz"
+    arrays = dict(np.load(file))
+    np.savez(
+        file,
+        **(arrays | {"A": np.repeat(arrays["A"], 2, axis=1), "A_rate": 100.0, "B": arrays["B"]}),
+    )
+    assert main([*FAST, *options, "--data.max_frequency", "40", "--run.root", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "s5_0.npz: A at 100.0 Hz with 2 channels" in error
+
+
+def test_one_checkpoint_is_not_used_for_several_splits(whole, tmp_path, capsys):
+    options = ["--ckpt_path", str(whole / CHECKPOINT), "--splits", "2"]
+    assert main([*FAST, *options, "--run.root", str(tmp_path)]) == 2
+    assert "is the bridge of one split" in capsys.readouterr().err
+
+
+def test_the_checkpoint_between_other_models_is_refused(whole, tmp_path, capsys):
+    options = ["--ckpt_path", str(whole / CHECKPOINT), "--data.split_seed", "1"]
+    assert main([*FAST, *options, "--run.root", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "other frozen models" in error or "this run selected" in error
+
+
+def test_a_damaged_last_checkpoint_is_refused(tmp_path, capsys):
+    options = [*FAST, "--run.dir", str(tmp_path)]
+    assert main(options) == 0
+    (tmp_path / CHECKPOINT).write_bytes(b"damaged")
+    assert main([*options, "--ckpt_path", "last"]) == 2
+    assert "not readable as a checkpoint" in capsys.readouterr().err
+
+
+def test_the_selected_place_is_kept_for_a_resumed_run(tmp_path):
+    options = [*FAST, "--run.dir", str(tmp_path)]
+    assert main(options) == 0
+    place = tmp_path / "stages/split-0/positions/positions.json"
+    stored = json.loads(place.read_text())
+    stored["new_block"] = 1 - stored["new_block"]
+    place.write_text(json.dumps(stored))
+    assert main(options) == 0
+    saved = json.loads((tmp_path / "models/split-0/config.json").read_text())
+    assert saved["new_block"] == stored["new_block"]

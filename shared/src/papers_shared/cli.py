@@ -185,7 +185,10 @@ class MainJob(LightningCLI):
         if self.resume != "last":
             return Path(self.resume)
         last = self.run.checkpoints / stage / "last.ckpt"
-        return last if last.is_file() else None
+        if not last.is_file():
+            return None
+        check_checkpoint(last)
+        return last
 
 
 def check_checkpoint(path: str | Path) -> None:

@@ -17,7 +17,7 @@ _COLUMNS = {
     "results": ("claim", "paper", "ours", "condition", "held"),
     "claims": ("package", "claim", "paper", "ours", "held"),
 }
-_HELD = {True: "yes", False: "**no**", None: "reported"}
+_HELD = {True: "yes", False: "**no**", None: "undecided"}
 
 
 def update_readmes(root: Path, check: bool = False) -> list[Path]:

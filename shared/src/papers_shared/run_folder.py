@@ -49,13 +49,17 @@ class RunFolder:
 
     @classmethod
     def latest(cls, package: str, root: str | Path = "runs") -> RunFolder:
-        """The run of a package that started last, finished or not.
+        """The run of a package that started last and got as far as a stage or a checkpoint.
 
         Raises:
             UserError: there is none.
         """
         base = Path(root) / package
-        found = list(base.glob("*/config.yaml"))
+        found = [
+            config
+            for config in base.glob("*/config.yaml")
+            if any((config.parent / kept).is_dir() for kept in ("stages", "checkpoints"))
+        ]
         if not found:
             raise UserError(
                 f"ckpt_path: no run under {base} to resume; name its folder with --run.dir"
@@ -165,6 +169,11 @@ class RunFolder:
         while not folder.exists():
             time.sleep(_STAGE_POLL_SECONDS)
         made_with = self.read_json(f"stages/{name}/settings.json")
+        if not isinstance(made_with, dict):
+            raise UserError(
+                f"{folder}: settings.json is no object; remove that folder and resume, and the "
+                "stage is computed again"
+            )
         for key, value in json.loads(json.dumps(settings)).items():
             if made_with.get(key) != value:
                 raise UserError(

@@ -239,7 +239,14 @@ def tokenise(
                 )
             if len(cut):
                 rate = recording.rates[modality]
-                sides[modality].append(tokens(torch.from_numpy(cut), rate))
+                found = tokens(torch.from_numpy(cut), rate)
+                if sides[modality] and found.shape[1:] != sides[modality][0].shape[1:]:
+                    raise ValueError(
+                        f"{recording.name}: {modality} at {rate} Hz with {cut.shape[1]} channels "
+                        f"gives tokens {tuple(found.shape[1:])}, the recordings before it "
+                        f"{tuple(sides[modality][0].shape[1:])}; rates and channels must agree"
+                    )
+                sides[modality].append(found)
         labels.append(cut_labels)
         subjects.append(np.full(len(cut_labels), recording.subject))
     if not sides[old]:

@@ -95,6 +95,7 @@ class _Split:
         with bad_input():
             self.parts = self.data.split(number)
         self.classes = self.data.pairs().classes
+        self.content = {part: pairs.fingerprint() for part, pairs in self.parts.items()}
 
     def compare(self, model: BridgeModule) -> dict[str, Any]:
         old_name, new_name = self.data.old, self.data.new
@@ -107,7 +108,7 @@ class _Split:
         self.new = pipeline.as_block_model(new_encoder)
         with Cost() as selection:
             self.features = self._features(self.new)
-            self.positions = self.features["pair"].select(self.parts["pair"].subjects)
+            self.positions = self._select()
         bridge = self._bridge(model)
         if not self.experiment.leader:
             return {}
@@ -155,6 +156,7 @@ class _Split:
         settings = {
             "seed": self.experiment.seed,
             "data": self.data.settings(),
+            "content": self.content,
             **{type(option).__name__: asdict(option) for option in options},
         }
         return self.experiment.run.stage(
@@ -230,6 +232,19 @@ class _Split:
             part: FrozenFeatures.of(self.parts[part], new=new, old=self.old)
             for part in ("pair", "val", "test")
         }
+
+    def _select(self) -> Positions:
+        """Kept as a stage: a flat curve may be ranked otherwise by another machine's rounding."""
+
+        def compute(folder: Path) -> None:
+            positions = self.features["pair"].select(self.parts["pair"].subjects)
+            (folder / "positions.json").write_text(json.dumps(positions.as_dict()))
+
+        def load(folder: Path) -> Positions:
+            return Positions(**json.loads((folder / "positions.json").read_text()))
+
+        options = [self.experiment.pretrain, self.experiment.task]
+        return self._stage("positions", options, compute, load)
 
     def _bridge(self, model: BridgeModule) -> dict[str, Any]:
         """The run's own training: `--trainer.*`, checkpoints, any number of processes."""

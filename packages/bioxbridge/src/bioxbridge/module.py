@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Literal
 
 import lightning
@@ -325,6 +326,15 @@ class BridgeModule(lightning.LightningModule):
         """Adam over the bridge."""
         return torch.optim.Adam(self.bridged.bridge.parameters(), lr=self.learning_rate)
 
+    def fingerprint(self) -> str:
+        """A hash of the frozen models' weights, between which alone a bridge means something."""
+        digest = hashlib.sha256()
+        for name, value in self.bridged.state_dict().items():
+            if not name.startswith("bridge."):
+                digest.update(name.encode())
+                digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the bridge and its place, not the frozen models."""
         checkpoint["state_dict"] = {
@@ -333,6 +343,7 @@ class BridgeModule(lightning.LightningModule):
             if name.startswith("bridged.bridge.")
         }
         checkpoint["positions"] = self.positions.as_dict()
+        checkpoint["frozen"] = self.fingerprint()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse the checkpoint of another bridge.
@@ -349,6 +360,8 @@ class BridgeModule(lightning.LightningModule):
                     f"ckpt_path: trained at {name} {stored[name]}, this run selected "
                     f"{getattr(own, name)}"
                 )
+        if checkpoint.get("frozen") != self.fingerprint():
+            raise ValueError("ckpt_path: was trained between other frozen models")
         weights = self.state_dict()
         for name, value in checkpoint["state_dict"].items():
             if name not in weights or weights[name].shape != value.shape:

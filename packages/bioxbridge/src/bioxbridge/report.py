@@ -142,6 +142,13 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
     )
 
 
+def better_than(low: float, high: float) -> bool | None:
+    """Whether an interval of differences shows the bridge ahead: None when it holds zero."""
+    if low > 0:
+        return True
+    return False if high < 0 else None
+
+
 def level_with(low: float, high: float) -> bool | None:
     """Whether an interval of differences shows the bridge level with distillation.
 

@@ -47,6 +47,11 @@ class TrainJob(MainJob):
         config = self.config["fit"]
         if config["splits"] < 1:
             raise UserError(f"splits: {config['splits']} is not a positive number of splits")
+        if config["splits"] > 1 and self.resume not in (None, "last"):
+            raise UserError(
+                f"ckpt_path {self.resume}: is the bridge of one split; add --splits 1, or "
+                "resume all of them with --ckpt_path last"
+            )
         seed = int(config["seed_everything"])
         with bad_input():
             pairs = datamodule.pairs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,6 +113,15 @@ class Pairs(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
         return self.old[index], self.new[index], self.labels[index]
+
+    def fingerprint(self) -> str:
+        """A hash of inputs, labels and subjects: equal for equal content alone."""
+        digest = hashlib.sha256()
+        for tensor in (self.old, self.new, self.labels):
+            digest.update(str(tuple(tensor.shape)).encode())
+            digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update("\x1f".join(map(str, self.subjects)).encode())
+        return digest.hexdigest()[:16]
 
     def subset(self, rows: np.ndarray) -> Pairs:
         """The pairs at some rows (indices or a mask)."""
