@@ -37,7 +37,7 @@ $(VENV)/.ready: $(INPUTS)
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@test -x "$(UV)" || $(VENV)/bin/python -m pip install -q uv
 	$(UV) export -q --frozen --all-packages --all-groups --all-extras --no-emit-workspace --no-hashes -o $(VENV)/locked.txt
-	$(UV) pip install -q --python $(VENV) --compile-bytecode -c $(VENV)/locked.txt --group dev -e shared $(PACKAGES:%=-e packages/%)
+	$(UV) pip install -q --python $(VENV) --compile-bytecode -c $(VENV)/locked.txt --group dev -e shared $(PACKAGES:%=-e packages/%[all])
 	@touch $@
 
 demo: setup  ## run every main job and print one table with links to the reports
