@@ -146,6 +146,8 @@ def test_flag_beats_file_beats_default(
         (["--no_such_option", "1"], "no_such_option"),
         (["--trainer.max_epochs", "many"], "max_epochs"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--config", "typo.yaml"], "model.no_such in typo.yaml"),
+        (["--config", "open.yaml"], "open.yaml: line 2"),
         (["--ckpt_path", "nowhere.ckpt"], "nowhere.ckpt"),
         (["--ckpt_path", "text.ckpt"], "text.ckpt"),
         (["--ckpt_path", "last"], "ckpt_path"),
@@ -160,7 +162,9 @@ def test_bad_input_is_told_in_a_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("text.ckpt").write_text("no checkpoint\n", encoding="utf-8")
+    files = {"text.ckpt": "none\n", "typo.yaml": "model:\n  no_such: 1\n", "open.yaml": "a: [1\n"}
+    for name, text in files.items():
+        Path(name).write_text(text, encoding="utf-8")
     assert _main(built_package)([*SMOKE, *arguments]) == 2
     captured = capsys.readouterr()
     lines = captured.err.strip().splitlines()
@@ -169,7 +173,7 @@ def test_bad_input_is_told_in_a_line(
     assert named in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
-    assert _files(tmp_path) == {"text.ckpt"}
+    assert _files(tmp_path) == set(files)
 
 
 def _python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -56,9 +56,16 @@ def test_flags_and_files_reach_the_action(tmp_path):
         (["--config", "nowhere.yaml"], "--config nowhere.yaml: no such file"),
         (["--config", "/"], "--config /: is not a file"),
         (["--config"], "--config: names no file"),
+        (["--config", "open.yaml"], "--config open.yaml: line 2: no YAML: "),
+        (["--config", "list.yaml"], "--config list.yaml: holds [1], not options by name"),
+        (["--config", "typo.yaml"], "unknown option rnak in typo.yaml; did you mean rank?"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_two(argv, message, capsys):
+def test_a_mistake_is_one_line_and_exit_code_two(argv, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "open.yaml").write_text("rank: [1\n")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    (tmp_path / "typo.yaml").write_text("rnak: 3\n")
     code, seen = seen_by_verb(argv)
     assert (code, seen) == (2, [])
     (line,) = capsys.readouterr().err.splitlines()

@@ -7,37 +7,31 @@ from torch import nn
 
 from papers_shared.measure import (
     Cost,
-    MemoryMeter,
-    Timer,
     count_flops,
     count_parameters,
     peak_memory,
 )
 
 
-def test_a_timer_adds_up_and_counts_only_inside():
-    timer = Timer()
-    with timer:
+def test_seconds_count_only_inside():
+    with Cost() as cost:
         time.sleep(0.01)
-    first = timer.seconds
+    first = cost.seconds
     time.sleep(0.01)
-    assert timer.seconds == first >= 0.01
-    with timer:
-        time.sleep(0.01)
-    assert timer.seconds >= first + 0.01
+    assert cost.seconds == first >= 0.01
 
 
-def test_a_timer_stops_when_its_block_raises():
-    timer = Timer()
+def test_a_cost_stands_when_its_block_raises():
+    cost = Cost()
 
     def fail():
-        with timer:
+        with cost:
             time.sleep(0.01)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
-    assert timer.seconds >= 0.01
+    assert cost.seconds >= 0.01
 
 
 def test_peak_memory_is_in_megabytes():
@@ -54,28 +48,43 @@ def test_peak_memory_reads_the_card(monkeypatch):
     assert peak_memory()["cuda"] == 3.0
 
 
-def test_a_meter_sees_memory_that_is_freed_again():
-    with MemoryMeter(interval=0.001) as meter:
+def test_memory_that_is_freed_again_counts():
+    with Cost(interval=0.001) as cost:
         block = b"x" * 80_000_000
         time.sleep(0.05)
         del block
-    assert 60 <= meter.growth <= 160
+    assert 60 <= cost.memory <= 160
 
 
-def test_a_meter_sees_memory_taken_between_two_samples():
-    with MemoryMeter(interval=60) as meter:
+def test_memory_taken_between_two_samples_counts():
+    with Cost(interval=60) as cost:
         block = b"x" * 80_000_000
     assert len(block) == 80_000_000
-    assert 60 <= meter.growth <= 160
-
-
-def test_a_cost_is_time_and_memory_of_the_same_block():
-    with Cost() as cost:
-        block = b"x" * 80_000_000
-        time.sleep(0.01)
-    del block
-    assert cost.seconds >= 0.01
     assert 60 <= cost.memory <= 160
+
+
+def test_memory_does_not_depend_on_what_was_freed_before():
+    # Small blocks stay with the allocator when they are freed.
+    def work():
+        return [bytes(1000) for _ in range(100_000)]
+
+    costs = []
+    for _ in range(3):
+        with Cost(interval=60) as cost:
+            kept = work()
+        del kept
+        costs.append(cost.memory)
+    assert all(60 <= memory <= 160 for memory in costs)
+
+
+def test_memory_is_the_cards_where_it_was_used(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 1_000_000)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 4_000_000)
+    with Cost() as cost:
+        pass
+    assert cost.memory == 3.0
 
 
 def test_parameters_are_counted_by_hand():

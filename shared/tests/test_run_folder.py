@@ -184,6 +184,48 @@ def test_a_stage_made_with_other_settings_is_refused(run):
         run.stage("search/first", settings | {"rank": 4}, ignore, ignore)
 
 
+def test_a_refused_stage_names_the_one_setting_that_differs(run):
+    settings = {"data": {"source": "watch", "split_counts": [3, 1, 3, 3]}, "seed": 0}
+    run.stage("first", settings, ignore, ignore)
+    other = {"data": {"source": "watch", "split_counts": [2, 1, 3, 3]}, "seed": 0}
+    expected = r"data\.split_counts = \[3, 1, 3, 3\], this run asks for \[2, 1, 3, 3\]; take"
+    with pytest.raises(UserError, match=expected):
+        run.stage("first", other, ignore, ignore)
+    run.stage("second", {"epochs": 3}, ignore, ignore)
+    with pytest.raises(UserError, match="epochs = 3, this run asks for null"):
+        run.stage("second", {}, ignore, ignore)
+
+
+def test_what_a_killed_stage_left_goes_when_it_is_computed_again(run):
+    left = run.path / "stages" / ".count.1234abcd"
+    left.mkdir(parents=True)
+    (left / "half").touch()
+    run.stage("count", {}, ignore, ignore)
+    assert [path.name for path in (run.path / "stages").iterdir()] == ["count"]
+
+
+def test_an_existing_run_needs_something_to_resume(run):
+    (run.path / "config.yaml").touch()
+    with pytest.raises(UserError, match=r"run\.dir .*run: holds nothing to resume"):
+        RunFolder.existing(run.path)
+    run.checkpoints.mkdir()
+    assert RunFolder.existing(run.path).path == run.path
+
+
+def test_a_folder_is_discarded_only_while_it_holds_nothing(tmp_path):
+    made = RunFolder(tmp_path / "made")
+    made.write_text("config.yaml", "")
+    made.discard()
+    assert list(tmp_path.iterdir()) == []
+    used = RunFolder(tmp_path / "used")
+    used.log("stage", 1, {})
+    used.discard()
+    found = RunFolder(tmp_path / "used")
+    (tmp_path / "used/metrics.csv").unlink()
+    found.discard()
+    assert (tmp_path / "used").is_dir()
+
+
 def test_a_follower_waits_for_the_leader(run, monkeypatch):
     monkeypatch.setattr(run_folder, "_STAGE_POLL_SECONDS", 0.005)
     loaded = []
@@ -216,6 +258,7 @@ def test_a_damaged_stage_says_what_to_do(tmp_path):
 def test_settings_that_are_no_object_say_what_to_do(tmp_path):
     run = RunFolder(tmp_path)
     run.stage("numbers", {"a": 1}, lambda _: None, lambda _: None)
-    (tmp_path / "stages/numbers/settings.json").write_text("5")
-    with pytest.raises(UserError, match=r"settings\.json is no object; remove that folder"):
-        run.stage("numbers", {"a": 1}, lambda _: None, lambda _: None)
+    for text, problem in (("5", "is no object"), ("{", "is not readable as JSON")):
+        (tmp_path / "stages/numbers/settings.json").write_text(text)
+        with pytest.raises(UserError, match=rf"settings\.json {problem}; remove that folder"):
+            run.stage("numbers", {"a": 1}, lambda _: None, lambda _: None)

@@ -74,26 +74,39 @@ class MainJob(LightningCLI):
         if arguments[:1] == ["fit"]:
             arguments.pop(0)
         default = packaged_config(self.package, "default")
-        super().__init__(
-            model_class,
-            datamodule_class,
-            args=["fit", *resolve_configs(self.package, arguments)],
-            parser_class=_Parser,
-            parser_kwargs={
-                "prog": f"python -m {self.package}.train",
-                "fit": {"default_config_files": [str(default)]},
-            },
-            save_config_callback=None,
-            # The run folder keeps the values and `StageLog` shows them.
-            trainer_defaults={
-                "logger": False,
-                "enable_progress_bar": False,
-                "enable_model_summary": False,
-            },
-            seed_everything_default=0,
-            auto_configure_optimizers=False,
-            load_from_checkpoint_support=False,
-        )
+        try:
+            super().__init__(
+                model_class,
+                datamodule_class,
+                args=["fit", *resolve_configs(self.package, arguments)],
+                parser_class=_Parser,
+                parser_kwargs={
+                    "prog": f"python -m {self.package}.train",
+                    "usage": "%(prog)s [options]",
+                    "fit": {
+                        "default_config_files": [str(default)],
+                        "usage": f"python -m {self.package}.train [options]",
+                        "description": type(self).__doc__,
+                    },
+                },
+                save_config_callback=None,
+                # The run folder keeps the values and `StageLog` shows them.
+                trainer_defaults={
+                    "logger": False,
+                    "enable_progress_bar": False,
+                    "enable_model_summary": False,
+                },
+                seed_everything_default=0,
+                auto_configure_optimizers=False,
+                load_from_checkpoint_support=False,
+            )
+        except UserError:
+            if hasattr(self, "run") and self.leader:
+                self.run.discard()
+            raise
+        if self.leader:
+            # What a resumed run changed counts once it has ended well.
+            self.run.write_text("config.yaml", self.config_text())
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -128,7 +141,8 @@ class MainJob(LightningCLI):
             check_checkpoint(self.resume)
         self.run = self._open_run(**config["run"].as_dict())
         if self.leader:
-            self.run.write_text("config.yaml", self.config_text())
+            if not (self.run.path / "config.yaml").exists():
+                self.run.write_text("config.yaml", self.config_text())
             stderr.print(f"{self.package}: {self.device.reason}", markup=False)
             stderr.print(f"run folder: {self.run.path}", markup=False)
 
@@ -151,7 +165,7 @@ class MainJob(LightningCLI):
     def _open_run(self, dir: str | None, root: str, **_: Any) -> RunFolder:  # noqa: A002
         dir = dir or os.environ.get(_RUN_DIR_VARIABLE)  # noqa: A001
         if dir is not None:
-            return RunFolder(dir)
+            return RunFolder.existing(dir) if self.resume == "last" else RunFolder(dir)
         if int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))) > 1:
             raise UserError("run.dir: a launched run needs --run.dir, one folder for all processes")
         if self.resume == "last":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import yaml
 from jsonargparse import ArgumentParser
 
 from papers_shared.console import set_up_logging, stderr
@@ -64,13 +65,29 @@ class OneLineErrors(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise the message as a `UserError`."""
         text = one_line(message)
-        unknown = re.search(r"--?([\w.-]+)", text) if "nrecognized arguments" in text else None
-        if unknown:
+        flag = re.search(r"--?([\w.-]+)", text) if "nrecognized arguments" in text else None
+        key = re.search(r"(?:not accept o|^O)ption '([\w.-]+)'", text)
+        if flag or key:
+            dashes, name = ("--", flag[1]) if flag else ("", key[1])
             options = [name for action in self._all_actions() for name in action.option_strings]
-            close = difflib.get_close_matches("--" + unknown[1], options, n=1)
-            text = f"unknown option --{unknown[1]}"
-            text += f"; did you mean {close[0]}?" if close else "; --help lists the options"
+            close = difflib.get_close_matches(f"--{name}", options, n=1)
+            place = "" if flag else f" in {' or '.join(self._configs_with(name)) or 'a --config'}"
+            text = f"unknown option {dashes}{name}{place}; "
+            if close:
+                text += f"did you mean {dashes}{close[0].removeprefix('--')}?"
+            else:
+                text += "--help lists the options"
         raise UserError(text) from ex
+
+    def parse_args(self, args: list[str] | None = None, *others: Any, **named: Any) -> Any:
+        """Parse, and remember which configuration files to blame."""
+        self._argv = list(args or [])
+        return super().parse_args(args, *others, **named)
+
+    def _configs_with(self, name: str) -> list[str]:
+        """The configuration files of the command line that set an option of this dotted name."""
+        paths = [a.removeprefix("--config=") for a in self._argv if a.startswith("--config=")]
+        return [path for path in paths if _holds(_read_config(path), name.split("."))]
 
     def _all_actions(self) -> list[argparse.Action]:
         actions = list(self._actions)
@@ -114,12 +131,32 @@ def resolve_configs(package: str, argv: list[str]) -> list[str]:
         found = path if path.exists() else packaged_config(package, value)
         if found is None:
             raise UserError(f"--config {value}: no such file, nor does {package} ship one")
-        try:
-            found.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--config {value}: not readable as text ({error})") from error
+        _read_config(found)
         configs.append(f"--config={found}")
     return configs + flags
+
+
+def _read_config(path: str | Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--config {path}: not readable as text ({error})") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or "not readable"
+        raise UserError(f"--config {path}: {where}no YAML: {problem}") from error
+    if not isinstance(content, dict | None):
+        raise UserError(f"--config {path}: holds {content!r:.60}, not options by name")
+    return content or {}
+
+
+def _holds(content: Any, keys: list[str]) -> bool:
+    for key in keys:
+        if not isinstance(content, dict) or key not in content:
+            return False
+        content = content[key]
+    return True
 
 
 def run_verb(

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import resource
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-class Timer:
-    """Seconds of wall time spent inside `with` blocks; one timer may be entered again.
-
-    >>> timer = Timer()
-    >>> with timer:
-    ...     pass
-    >>> timer.seconds >= 0
-    True
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __enter__(self) -> Timer:
-        self._start = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.perf_counter() - self._start
 
 
 def peak_memory() -> dict[str, float]:
@@ -47,64 +30,69 @@ def peak_memory() -> dict[str, float]:
     return {"resident": resident, "cuda": cuda}
 
 
-class MemoryMeter:
-    """How much the resident set grows inside a `with` block at its highest, in MB.
+class Cost:
+    """Seconds and memory of a `with` block.
 
-    A thread samples the resident set, since the operating system's own peak never falls again.
+    Attributes:
+        seconds: wall time.
+        memory: how far memory rose, at its highest, above what was in use before, MB (10^6 bytes):
+            of the current CUDA device where that was used, else of the resident set. What earlier
+            work freed does not count as in use, so the order of several blocks does not matter.
+
+    >>> with Cost() as cost:
+    ...     pass
+    >>> cost.seconds >= 0
+    True
     """
 
     def __init__(self, interval: float = 0.02) -> None:
         self.interval = interval
-        self.growth = 0.0
+        self.seconds = self.memory = 0.0
 
-    def __enter__(self) -> MemoryMeter:
-        import threading
-
+    def __enter__(self) -> Cost:
         import psutil
 
+        self._cuda = _reset_cuda_peak()
+        _return_free_memory()
         process = psutil.Process()
         start = process.memory_info().rss
-        self._stop = threading.Event()
+        self._ended = threading.Event()
 
         def watch() -> None:
+            # The operating system's own peak never falls again, so the resident set is sampled.
             ended = False
             while not ended:
-                ended = self._stop.wait(self.interval)
-                self.growth = max(self.growth, (process.memory_info().rss - start) / 1e6)
+                ended = self._ended.wait(self.interval)
+                self.memory = max(self.memory, (process.memory_info().rss - start) / 1e6)
 
         self._thread = threading.Thread(target=watch, daemon=True)
         self._thread.start()
+        self._start = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self.seconds = time.perf_counter() - self._start
+        self._ended.set()
         self._thread.join()
+        if grown := peak_memory()["cuda"] - self._cuda:
+            self.memory = grown
 
 
-class Cost:
-    """Seconds and memory growth (MB) of a `with` block, as `Timer` and `MemoryMeter` see them."""
+def _reset_cuda_peak() -> float:
+    """Start a new peak at what is allocated now, MB; 0.0 without a CUDA device."""
+    import torch
 
-    def __init__(self) -> None:
-        self._timer, self._meter = Timer(), MemoryMeter()
+    if not torch.cuda.is_available():
+        return 0.0
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated() / 1e6
 
-    def __enter__(self) -> Cost:
-        self._meter.__enter__()
-        self._timer.__enter__()
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self._timer.__exit__(*error)
-        self._meter.__exit__(*error)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time."""
-        return self._timer.seconds
-
-    @property
-    def memory(self) -> float:
-        """Growth of the resident set at its highest, MB."""
-        return self._meter.growth
+def _return_free_memory() -> None:
+    """Hand what was freed back to the operating system, where the C library can."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def count_parameters(module: nn.Module, *, trainable: bool = False) -> int:

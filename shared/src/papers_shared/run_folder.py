@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._made = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -55,16 +57,28 @@ class RunFolder:
             UserError: there is none.
         """
         base = Path(root) / package
-        found = [
-            config
-            for config in base.glob("*/config.yaml")
-            if any((config.parent / kept).is_dir() for kept in ("stages", "checkpoints"))
-        ]
+        found = [c for c in base.glob("*/config.yaml") if _can_resume(c.parent)]
         if not found:
             raise UserError(
                 f"ckpt_path: no run under {base} to resume; name its folder with --run.dir"
             )
         return cls(max(found, key=lambda path: path.stat().st_mtime_ns).parent)
+
+    @classmethod
+    def existing(cls, path: str | Path) -> RunFolder:
+        """A run's folder, to go on in.
+
+        Raises:
+            UserError: it holds neither a stage nor a checkpoint.
+        """
+        if not _can_resume(Path(path)):
+            raise UserError(f"run.dir {path}: holds nothing to resume; leave out --ckpt_path last")
+        return cls(path)
+
+    def discard(self) -> None:
+        """Remove the folder if this object made it and it holds no more than `config.yaml`."""
+        if self._made and {path.name for path in self.path.iterdir()} <= {"config.yaml"}:
+            shutil.rmtree(self.path)
 
     @property
     def checkpoints(self) -> Path:
@@ -160,7 +174,10 @@ class RunFolder:
             UserError: the folder holds this stage made with other settings, or damaged.
         """
         folder = self.path / "stages" / name
+        repair = f"{folder}: {{}}; remove that folder and resume, and the stage is computed again"
         if leader and not folder.exists():
+            for killed in folder.parent.glob(f".{folder.name}.*"):
+                shutil.rmtree(killed)
             with self.replacing(f"stages/{name}") as temporary:
                 temporary.mkdir()
                 compute(temporary)
@@ -168,22 +185,35 @@ class RunFolder:
                 (temporary / "settings.json").write_text(text + "\n", encoding="utf-8")
         while not folder.exists():
             time.sleep(_STAGE_POLL_SECONDS)
-        made_with = self.read_json(f"stages/{name}/settings.json")
+        try:
+            made_with = self.read_json(f"stages/{name}/settings.json")
+        except UserError as error:
+            raise UserError(repair.format("settings.json is not readable as JSON")) from error
         if not isinstance(made_with, dict):
-            raise UserError(
-                f"{folder}: settings.json is no object; remove that folder and resume, and the "
-                "stage is computed again"
-            )
-        for key, value in json.loads(json.dumps(settings)).items():
-            if made_with.get(key) != value:
-                raise UserError(
-                    f"{folder}: was made with {key} = {made_with.get(key)!r}, this run asks for "
-                    f"{value!r}; take another --run.dir"
-                )
+            raise UserError(repair.format("settings.json is no object"))
+        difference = _first_difference(made_with, json.loads(json.dumps(settings)))
+        if difference:
+            raise UserError(f"{folder}: was made with {difference}; take another --run.dir")
         try:
             return load(folder)
         except Exception as error:
-            raise UserError(
-                f"{folder}: cannot be read ({type(error).__name__}: {error}); remove that folder "
-                "and resume, and the stage is computed again"
-            ) from error
+            problem = f"cannot be read ({type(error).__name__}: {error})"
+            raise UserError(repair.format(problem)) from error
+
+
+def _can_resume(folder: Path) -> bool:
+    return any((folder / kept).is_dir() for kept in ("stages", "checkpoints"))
+
+
+def _first_difference(old: Any, new: Any, name: str = "") -> str:
+    """The first setting that differs, as `name = old, this run asks for new`; empty for none."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        parts = (
+            _first_difference(old.get(key), new.get(key), f"{name}.{key}" if name else key)
+            for key in sorted({*old, *new})
+        )
+        return next(filter(None, parts), "")
+    if old == new:
+        return ""
+    shown = (textwrap.shorten(json.dumps(value), 60, placeholder=" ...") for value in (old, new))
+    return f"{name or 'settings'} = {next(shown)}, this run asks for {next(shown)}"
