@@ -1,5 +1,6 @@
 import json
 import re
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -19,20 +20,27 @@ ROW = {
     "held": True,
     "headline": True,
 }
-RESULTS = {
-    "schema": 1,
-    "package": "bioxbridge",
-    "version": "0.1.0",
+MEASURED = {
     "created": "2026-01-02T03:04:05+01:00",
+    "commit": "0123abc",
     "machine": {"name": "A processor", "cores": 2, "accelerator": "none"},
     "versions": {"torch": "2.13.0"},
     "seeds": [0, 1, 2],
+}
+STORED = ROW | {"measured": MEASURED}
+RESULTS = {
+    "schema": 2,
+    "package": "bioxbridge",
     "rows": [
-        ROW,
-        ROW | {"id": "small", "claim": "Small", "held": False, "headline": False},
-        ROW | {"id": "time", "claim": "Fast", "held": None, "headline": False},
+        STORED,
+        STORED | {"id": "small", "claim": "Small", "held": False, "headline": False},
+        STORED | {"id": "time", "claim": "Fast", "held": None, "headline": False},
     ],
 }
+
+
+def measured(**change):
+    return {"rows": [ROW | {"measured": MEASURED | change}]}
 
 
 def make_root(root, results=RESULTS):
@@ -61,7 +69,8 @@ def test_both_tables_are_written(root):
         "| Transfers \\| well | 69.3 | 70.5 ± 1.1 | three seeds | yes |\n"
         "| Small | 69.3 | 70.5 ± 1.1 | three seeds | **no** |\n"
         "| Fast | 69.3 | 70.5 ± 1.1 | three seeds | undecided |\n\n"
-        "Measured on A processor, 2 cores, accelerator: none; seeds 0, 1, 2; 2026-01-02.\n"
+        "Measured on A processor, 2 cores; accelerator: none; 2026-01-02; seeds 0, 1, 2; "
+        "commit 0123abc.\n"
         "<!-- results:end -->\nafter\n"
     )
     assert top.read_text() == (
@@ -96,7 +105,7 @@ def test_no_results_change_nothing(tmp_path):
 
 @given(st.text(), st.text())
 def test_any_cell_stays_one_cell_and_is_stable(tmp_path_factory, claim, ours):
-    rows = [ROW | {"claim": claim, "ours": ours}]
+    rows = [STORED | {"claim": claim, "ours": ours}]
     root = make_root(tmp_path_factory.mktemp("root"), RESULTS | {"rows": rows})
     update_readmes(root)
     assert update_readmes(root) == []
@@ -137,12 +146,13 @@ def test_a_folder_without_packages_is_named(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        ({"schema": 2}, "schema: "),
-        ({"seeds": []}, "seeds: "),
-        ({"created": "yesterday"}, "created: "),
-        ({"machine": {"name": "x", "cores": 0, "accelerator": ""}}, "machine/cores: "),
-        ({"rows": [ROW | {"held": "yes"}]}, "rows/0/held: "),
-        ({"rows": [{**ROW, "extra": 1}]}, "rows/0: "),
+        ({"schema": 1}, "schema: "),
+        (measured(created="yesterday"), "rows/0/measured/created: "),
+        (measured(machine={"name": "x", "cores": 0, "accelerator": ""}), ".*cores: "),
+        (measured(commit="main"), "rows/0/measured/commit: "),
+        ({"rows": [STORED | {"held": "yes"}]}, "rows/0/held: "),
+        ({"rows": [STORED | {"extra": 1}]}, "rows/0: "),
+        ({"rows": [ROW]}, "rows/0: 'measured'"),
         ({"package": "icworld"}, "package: 'icworld' is not 'bioxbridge'"),
     ],
 )
@@ -158,8 +168,15 @@ def test_results_that_are_no_json_are_named(root):
         update_readmes(root)
 
 
-def rows_in(path):
-    return json.loads(path.read_text())["rows"]
+def test_rows_of_several_measurements_say_which(root):
+    results = json.loads(json.dumps(RESULTS))
+    results["rows"][1]["measured"] |= {"seeds": [], "commit": None}
+    path = root / "packages" / "bioxbridge" / "benchmarks" / "results.json"
+    path.write_text(json.dumps(results))
+    update_readmes(root)
+    text = (root / "packages" / "bioxbridge" / "README.md").read_text()
+    where = "measured on A processor, 2 cores; accelerator: none; 2026-01-02"
+    assert f"\nRows 1, 3: {where}; seeds 0, 1, 2; commit 0123abc.\n\nRows 2: {where}.\n" in text
 
 
 def test_write_results_fills_in_the_circumstances(tmp_path, monkeypatch):
@@ -167,23 +184,45 @@ def test_write_results_fills_in_the_circumstances(tmp_path, monkeypatch):
     monkeypatch.setattr(readme, "describe_machine", lambda: machine)
     path = tmp_path / "benchmarks" / "results.json"
     write_results(path, package="bioxbridge", seeds=[2, 0, 1], rows=[ROW])
-    document = json.loads(path.read_text())
-    assert document["machine"] == machine
-    assert document["seeds"] == [0, 1, 2]
-    assert document["version"] == document["versions"]["bioxbridge"]
-    assert document["rows"] == [ROW]
+    [row] = json.loads(path.read_text())["rows"]
+    measured = row.pop("measured")
+    assert row == ROW
+    assert (measured["machine"], measured["seeds"]) == (machine, [0, 1, 2])
+    assert measured["versions"]["bioxbridge"]
     assert [file.name for file in path.parent.iterdir()] == ["results.json"]
 
 
-def test_write_results_merges_by_id(tmp_path):
+def test_a_row_keeps_its_circumstances_until_it_is_measured_again(tmp_path):
     path = tmp_path / "results.json"
     other = ROW | {"id": "other"}
     write_results(path, package="bioxbridge", seeds=[0], rows=[ROW, other])
     write_results(path, package="bioxbridge", seeds=[5], rows=[ROW | {"ours": "71"}])
-    assert rows_in(path) == [ROW | {"ours": "71"}, other]
-    assert json.loads(path.read_text())["seeds"] == [0, 5]
-    write_results(path, package="bioxbridge", seeds=[7], rows=[other, ROW])
-    assert json.loads(path.read_text())["seeds"] == [7]
+    first, second = json.loads(path.read_text())["rows"]
+    assert (first["ours"], first["measured"]["seeds"]) == ("71", [5])
+    assert (second["id"], second["measured"]["seeds"]) == ("other", [0])
+
+
+def test_the_commit_is_noted_with_its_changes(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=n", "-c", "user.email=e"]
+        subprocess.run(
+            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True
+        )
+
+    def commit_of_row():
+        write_results(path, package="bioxbridge", seeds=[0], rows=[ROW])
+        return json.loads(path.read_text())["rows"][0]["measured"]["commit"]
+
+    path = tmp_path / "results.json"
+    assert commit_of_row() is None
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    # The results themselves do not count as a change.
+    assert commit_of_row() == commit_of_row()
+    assert re.fullmatch(r"[0-9a-f]{7,}", commit_of_row())
+    (tmp_path / "code.py").touch()
+    assert commit_of_row().endswith("+changes")
 
 
 @pytest.mark.parametrize(

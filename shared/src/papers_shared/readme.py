@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def update_readmes(root: Path, check: bool = False) -> list[Path]:
             raise UserError(f"{source}: package: {results['package']!r} is not {folder.name!r}")
         link = f"[{folder.name}](packages/{folder.name})"
         headlines += [row | {"package": link} for row in results["rows"] if row["headline"]]
-        table = f"{_table('results', results['rows'])}\n\n{_origin(results)}"
+        table = f"{_table('results', results['rows'])}\n\n{_origin(results['rows'])}"
         pages[folder / "README.md"] = _fill(folder / "README.md", "results", table)
     if pages:
         pages[root / "README.md"] = _fill(root / "README.md", "claims", _table("claims", headlines))
@@ -50,10 +51,10 @@ def update_readmes(root: Path, check: bool = False) -> list[Path]:
 
 
 def write_results(path: Path, *, package: str, seeds: list[int], rows: list[dict]) -> None:
-    """Put rows into a `results.json`; rows of other ids that it holds stay, and so do their seeds.
+    """Put rows into a `results.json`, each with the circumstances of its measurement.
 
     Args:
-        path: the file; made when it is missing.
+        path: the file; made when it is missing. Rows of other ids that it holds stay.
         package: import name.
         seeds: seeds behind `rows`.
         rows: each with `id`, `claim`, `paper`, `ours`, `condition`, `held` and `headline`.
@@ -61,26 +62,38 @@ def write_results(path: Path, *, package: str, seeds: list[int], rows: list[dict
     Raises:
         UserError: a row or the file does not fit the schema, or is of another package.
     """
-    old = _read_results(path) if path.exists() else {"package": package, "seeds": [], "rows": []}
+    old = _read_results(path) if path.exists() else {"package": package, "rows": []}
     if old["package"] != package:
         raise UserError(f"{path}: package: {old['package']!r} is not {package!r}")
-    fresh = {row.get("id"): row for row in rows}
+    measured = {
+        "created": now(),
+        "commit": _commit(path.parent),
+        "machine": describe_machine(),
+        "versions": installed_versions(package),
+        "seeds": sorted(seeds),
+    }
+    fresh = {row.get("id"): row | {"measured": measured} for row in rows}
     if len(fresh) < len(rows):
         raise UserError(f"{path}: rows: two have the same id")
     merged = {row["id"]: row for row in old["rows"]} | fresh
-    versions = installed_versions(package)
-    document = {
-        "schema": 1,
-        "package": package,
-        "version": versions.get(package.replace("_", "-"), "unknown"),
-        "created": now(),
-        "machine": describe_machine(),
-        "versions": versions,
-        "seeds": sorted({*seeds, *(old["seeds"] if len(merged) > len(fresh) else [])}),
-        "rows": list(merged.values()),
-    }
+    document = {"schema": 2, "package": package, "rows": list(merged.values())}
     check_schema(document, _SCHEMA, str(path))
     RunFolder(path.parent).write_json(path.name, document)
+
+
+def _commit(folder: Path) -> str | None:
+    """The commit that is checked out around a folder, marked when files differ from it."""
+    git = ["git", "-C", str(folder if folder.is_dir() else ".")]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+        )
+        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+    except OSError:
+        return None
+    if head.returncode:
+        return None
+    return head.stdout.strip() + "+changes" * bool(status.stdout.strip())
 
 
 def main(argv: list[str]) -> int:
@@ -130,7 +143,20 @@ def _cell(value: str | bool | None) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<!--", "&lt;!--")
 
 
-def _origin(results: dict[str, Any]) -> str:
-    machine, seeds = results["machine"], ", ".join(map(str, results["seeds"]))
-    where = f"{machine['name']}, {machine['cores']} cores, accelerator: {machine['accelerator']}"
-    return f"Measured on {where}; seeds {seeds}; {results['created'][:10]}."
+def _origin(rows: list[dict[str, Any]]) -> str:
+    """Where and when the rows of a table were measured, one line a circumstance."""
+    origins: dict[str, list[str]] = {}
+    for number, row in enumerate(rows, 1):
+        measured = row["measured"]
+        machine = measured["machine"]
+        parts = [f"{machine['name']}, {machine['cores']} cores", measured["created"][:10]]
+        parts.insert(1, f"accelerator: {machine['accelerator']}")
+        if measured["seeds"]:
+            parts.append(f"seeds {', '.join(map(str, measured['seeds']))}")
+        if measured["commit"]:
+            parts.append(f"commit {measured['commit']}")
+        origins.setdefault("; ".join(parts), []).append(str(number))
+    if len(origins) == 1:
+        return f"Measured on {next(iter(origins))}."
+    lines = [f"Rows {', '.join(of)}: measured on {text}." for text, of in origins.items()]
+    return "\n\n".join(lines)
