@@ -83,17 +83,19 @@ def write_results(path: Path, *, package: str, seeds: list[int], rows: list[dict
 
 def _commit(folder: Path) -> str | None:
     """The commit that is checked out around a folder, marked when files differ from it."""
-    git = ["git", "-C", str(folder if folder.is_dir() else ".")]
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["git", "-C", str(folder if folder.is_dir() else "."), *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
     try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-        )
-        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+        head = git("rev-parse", "--short", "HEAD")
+        changes = git("status", "--porcelain", "--", ":/", ":(top,exclude,glob)**/results.json")
     except OSError:
         return None
     if head.returncode:
         return None
-    return head.stdout.strip() + "+changes" * bool(status.stdout.strip())
+    return head.stdout.strip() + "+changes" * bool(changes.stdout.strip())
 
 
 def main(argv: list[str]) -> int:
