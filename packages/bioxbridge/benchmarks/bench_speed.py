@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from bioxbridge import pipeline
 from bioxbridge.adapters import TaskModel
-from bioxbridge.baselines.distillation import new_student
+from bioxbridge.baselines.distillation import DistillationModule, new_student
 from bioxbridge.data import row_loader
 from bioxbridge.encoder import SignalEncoder
-from bioxbridge.module import BridgeModule, DistillationModule
-from bioxbridge.pipeline import FrozenFeatures
+from bioxbridge.features import token_states
+from bioxbridge.frozen import FrozenFeatures, frozen_encoder
+from bioxbridge.module import BridgeModule
 from bioxbridge.selection import Positions
 from bioxbridge.windows import Pairs
 from papers_shared.device import set_threads
@@ -46,8 +46,8 @@ def run() -> None:
     pairs = Pairs(
         tokens[0], tokens[1], torch.zeros(WINDOWS, dtype=int), torch.zeros(WINDOWS).numpy()
     )
-    new = pipeline.as_block_model(SignalEncoder(features=51, tokens=7))
-    encoder = pipeline.as_block_model(SignalEncoder(features=51, tokens=7))
+    new = frozen_encoder(SignalEncoder(features=51, tokens=7))
+    encoder = frozen_encoder(SignalEncoder(features=51, tokens=7))
     old = TaskModel(encoder, torch.nn.Linear(48, 7)).freeze()
     features = FrozenFeatures.of(pairs, new=new, old=old)
     student = new_student(
@@ -66,10 +66,15 @@ def run() -> None:
         positions = Positions(
             new_block=0, old_block=block, probe_scores=[0.0] * 4, cka_scores=[0.0] * 4
         )
-        bridge = pipeline.connect_bridge(
-            BridgeModule(), pairs, features, new=new, old=old, positions=positions, seed=0
+        hidden, target = token_states(encoder, pairs.old, [block, encoder.depth])
+        bridge = BridgeModule().connect(
+            new=new,
+            old=old,
+            positions=positions,
+            new_pooled=features.new_pooled[0],
+            old_hidden=hidden,
         )
-        rows = pipeline.bridge_rows(pairs, features, old=old, positions=positions, align_at="last")
+        rows = (features.new_pooled[0], target, features.logits)
         epoch_seconds(bridge, rows, 0)
         epoch_seconds(distillation, student_rows, 0)
         ratios[block] = [

@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 from bioxbridge.adapters import BlockModel, TaskModel
-from bioxbridge.baselines.distillation import Rescale, new_student
+from bioxbridge.baselines.distillation import DistillationModule, Rescale, new_student
 from bioxbridge.baselines.probe import PseudoLabelProbe
 from bioxbridge.encoder import SignalEncoder
 from bioxbridge.losses import infonce, logits_kl
-from bioxbridge.module import DistillationModule
 
 
 def clusters(classes):

@@ -16,14 +16,10 @@ from bioxbridge.data import row_loader
 from bioxbridge.encoder import SignalEncoder
 from bioxbridge.features import pooled_states, token_states
 from bioxbridge.losses import cosine, logits_kl
-from bioxbridge.module import (
-    BridgeModule,
-    ClassifierModule,
-    PretrainModule,
-    inverse_frequency,
-    predict,
-)
+from bioxbridge.module import BridgeModule, predict
+from bioxbridge.pretraining import PretrainModule
 from bioxbridge.selection import Positions
+from bioxbridge.task import ClassifierModule, inverse_frequency
 
 
 def positions(new_block=1, old_block=1):
@@ -316,10 +312,17 @@ def test_keep_best_without_its_value_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"kl_weight": -1.0}, {"learning_rate": 0.0}, {"temperature": 0.0}]
+    ("options", "message"),
+    [
+        ({"kl_weight": -1.0}, "kl_weight: -1.0 is below 0"),
+        ({"learning_rate": 0.0}, "learning_rate: 0.0 is not above zero"),
+        ({"temperature": float("nan")}, "temperature: nan is not above zero"),
+        ({"rank": 0}, "rank: 0 is not above zero"),
+        ({"prototypes": -1}, "prototypes: -1 is not above zero"),
+    ],
 )
-def test_bad_settings_are_refused(options):
-    with pytest.raises(ValueError, match="must be at least 0, above 0 and above 0"):
+def test_bad_settings_are_refused(options, message):
+    with pytest.raises(ValueError, match=rf"model\.{message}"):
         BridgeModule(**options)
 
 

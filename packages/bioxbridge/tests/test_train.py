@@ -141,7 +141,7 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
     [
         (["--model.rnak", "3"], "did you mean --model.rank?"),
         (["--model.rank", "many"], "model.rank: expected int, got many"),
-        (["--model.rank", "0"], "rank: 0 is below 1"),
+        (["--model.rank", "0"], "model.rank: 0 is not above zero"),
         (["--model.loss", "l7"], "model.loss"),
         (["--model.prototypes", "999999"], "prototypes: 999999 asked for"),
         (["--data.source", "tape"], "'tape' is not one of"),
@@ -155,12 +155,19 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--data.frame", "9"], "is shorter than a frame"),
         (["--data.pair_fraction", "0"], "data.pair_fraction: 0.0 is not in (0, 1]"),
         (["--data.split_counts", "[9,9,9,9]"], "need 36 subjects, there are 10"),
+        (["--data.split_counts", "[3,0,3,3]"], "data.split_counts: [3, 0, 3, 3] are not four"),
+        (["--pretrain.epochs", "0"], "pretrain.epochs: 0 is not above zero"),
+        (["--pretrain.mask_probability", "2"], "pretrain.mask_probability: 2.0 is not between"),
+        (["--task.probe_epochs", "0"], "task.probe_epochs: 0 is not above zero"),
+        (["--task.tune_epochs", "-1"], "task.tune_epochs: -1 is below 0"),
+        (["--distillation.epochs", "0"], "distillation.epochs: 0 is not above zero"),
+        (["--trainer.max_epochs", "0"], "trainer.max_epochs: 0 trains no bridge"),
         (["--splits", "0"], "splits: 0"),
         (["--config", "nowhere.yaml"], "no such file"),
         (["--ckpt_path", "/nowhere.ckpt"], "/nowhere.ckpt: no such file"),
         (["--run.threads", "0"], "threads: 0"),
         (["--pretrain.worst_error", "0.5"], "did not pretrain"),
-        (["--pretrain.heads", "3"], "16 is no multiple of 3 heads"),
+        (["--pretrain.heads", "3"], "pretrain.heads: 3 do not divide width 16"),
         (["--trainer.devices", "0"], "trainer:"),
     ],
 )
@@ -169,7 +176,34 @@ def test_bad_input_ends_with_one_line(options, message, tmp_path, capsys):
     error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(error) == 1
     assert message in error[0]
+    # Only what cannot be known before the encoders are trained leaves a folder behind.
+    late = {"--model.prototypes", "--pretrain.worst_error"}
+    assert late & {*options} or not list(tmp_path.rglob("*.yaml"))
     assert not list(tmp_path.rglob("metrics.json"))
+
+
+def test_recordings_without_labels_are_refused_before_anything_is_trained(tmp_path, capsys):
+    options = write_recordings(tmp_path / "data")
+    for file in (tmp_path / "data").glob("*.npz"):
+        arrays = dict(np.load(file))
+        np.savez(file, **(arrays | {"labels": np.full_like(arrays["labels"], -1)}))
+    assert main([*FAST, *options, "--run.root", str(tmp_path / "runs")]) == 2
+    assert "no window of the train subjects of split 0 is labelled" in capsys.readouterr().err
+    assert not list((tmp_path / "runs").rglob("stages"))
+
+
+def test_a_refused_rerun_leaves_the_finished_run_as_it_was(whole, capsys):
+    before = (whole / "config.yaml").read_bytes()
+    assert main([*FAST, "--run.dir", str(whole), "--pretrain.epochs", "2"]) == 2
+    assert "epochs = 1, this run asks for 2; take another" in capsys.readouterr().err
+    assert (whole / "config.yaml").read_bytes() == before
+
+
+def test_last_in_a_folder_without_a_run_is_refused(tmp_path, capsys):
+    options = ["--run.dir", str(tmp_path / "new"), "--ckpt_path", "last"]
+    assert main([*FAST, *options]) == 2
+    assert "holds nothing to resume" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_nan_is_named_by_file_channel_and_time(tmp_path, capsys):
@@ -272,10 +306,11 @@ def test_a_damaged_last_checkpoint_is_refused(tmp_path, capsys):
 def test_the_selected_place_is_kept_for_a_resumed_run(tmp_path):
     options = [*FAST, "--run.dir", str(tmp_path)]
     assert main(options) == 0
-    place = tmp_path / "stages/split-0/positions/positions.json"
-    stored = json.loads(place.read_text())
+    place = tmp_path / "stages/split-0/positions/facts.json"
+    facts = json.loads(place.read_text())
+    stored = facts["positions"]
     stored["new_block"] = 1 - stored["new_block"]
-    place.write_text(json.dumps(stored))
+    place.write_text(json.dumps(facts))
     assert main(options) == 0
     saved = json.loads((tmp_path / "models/split-0/config.json").read_text())
     assert saved["new_block"] == stored["new_block"]

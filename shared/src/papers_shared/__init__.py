@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "report": ["render_report"],
         "results": ["Claim", "Column", "Figure", "Results", "Table", "check_metrics"],
         "run_folder": ["RunFolder"],
-        "seeds": ["derive_seed", "seed_everything"],
+        "seeds": ["derive_seed", "seed_everything", "seeded"],
         "verbs": ["run_verbs"],
     },
 )

@@ -19,3 +19,20 @@ def bad_input() -> Iterator[None]:
         yield
     except ValueError as error:
         raise UserError(str(error)) from error
+
+
+def require_positive(group: str, options: object, *names: str) -> None:
+    """See that options are numbers above zero.
+
+    Args:
+        group: what the message puts before the name, `group.name`.
+        options: object that holds them as attributes.
+        names: of the attributes.
+
+    Raises:
+        ValueError: names the first one that is not, and its value.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{group}.{name}: {value} is not above zero")

@@ -1,6 +1,8 @@
 """Reproducible randomness: one seed for a run, independent streams for its parts."""
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 
 from papers_shared.errors import UserError
 
@@ -31,3 +33,13 @@ def derive_seed(seed: int, *names: str | int) -> int:
     """
     text = "\x1f".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % 2**31
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's random numbers from one seed inside the block, untouched outside."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

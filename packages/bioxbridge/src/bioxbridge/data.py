@@ -13,7 +13,14 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from bioxbridge.recordings import load_recordings
 from bioxbridge.tokens import SpectralTokens, standardise_by_subject
-from bioxbridge.windows import Pairs, Recording, cut_windows, split_subjects
+from bioxbridge.windows import (
+    SPLITS,
+    UNLABELLED,
+    Pairs,
+    Recording,
+    cut_windows,
+    split_subjects,
+)
 from papers_shared.console import get_logger
 
 _LOGGER = get_logger(__name__)
@@ -128,6 +135,11 @@ class BiosignalData(lightning.LightningDataModule):
         for name, value in (("window", window), ("stride", stride), ("frame", frame), ("hop", hop)):
             if not value > 0:
                 raise ValueError(f"data.{name}: {value} seconds is not positive")
+        if len(split_counts) != len(SPLITS) or min(split_counts) < 1:
+            raise ValueError(
+                f"data.split_counts: {list(split_counts)} are not four counts of at least 1, of "
+                f"subjects in {', '.join(SPLITS)}"
+            )
         if not 0 < pair_fraction <= 1:
             raise ValueError(f"data.pair_fraction: {pair_fraction} is not in (0, 1]")
         if batch_size < 1:
@@ -180,14 +192,26 @@ class BiosignalData(lightning.LightningDataModule):
         return self._pairs
 
     def split(self, seed: int) -> dict[str, Pairs]:
-        """Train, val, pair and test, no subject in two of them."""
+        """Train, val, pair and test, no subject in two of them.
+
+        Raises:
+            ValueError: too few subjects, or a split that needs labels has none.
+        """
         pairs = self.pairs()
         masks = split_subjects(pairs.subjects, self.split_counts, seed)
         if self.pair_fraction < 1:
             rows = np.flatnonzero(masks["pair"])
             count = max(1, round(self.pair_fraction * len(rows)))
             masks["pair"] = np.sort(np.random.RandomState(seed).permutation(rows)[:count])
-        return {name: pairs.subset(mask) for name, mask in masks.items()}
+        parts = {name: pairs.subset(mask) for name, mask in masks.items()}
+        for name in ("train", "val", "test"):
+            if (parts[name].labels == UNLABELLED).all():
+                raise ValueError(
+                    f"labels: no window of the {name} subjects of split {seed} is labelled "
+                    f"({', '.join(np.unique(parts[name].subjects))}); the task model needs labels "
+                    "in train and val, its test in test"
+                )
+        return parts
 
     def attach(self, *, train: tuple[Tensor, ...], val: tuple[Tensor, ...], seed: int) -> None:
         """Set what the loaders give: cached features and targets of the bridge."""

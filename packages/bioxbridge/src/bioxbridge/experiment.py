@@ -17,21 +17,24 @@ import torch
 from lightning import Trainer
 from torch import nn
 
-from bioxbridge import pipeline
 from bioxbridge.adapters import BlockModel, TaskModel
+from bioxbridge.baselines.distillation import DistillationKind, DistillationOptions, distil
 from bioxbridge.baselines.probe import PseudoLabelProbe
 from bioxbridge.callbacks import KeepBest
 from bioxbridge.data import BiosignalData
 from bioxbridge.encoder import SignalEncoder
+from bioxbridge.features import token_states
+from bioxbridge.frozen import FrozenFeatures, frozen_encoder
 from bioxbridge.metrics import agreement, classification_scores, confusion
 from bioxbridge.module import BridgeModule, predict
-from bioxbridge.pipeline import FrozenFeatures, NewTrainer
+from bioxbridge.pretraining import PretrainOptions, pretrain_encoder
 from bioxbridge.selection import Positions
+from bioxbridge.task import TaskOptions, load_task_model, save_task_model, train_task_model
 from bioxbridge.windows import Pairs
 from papers_shared.errors import UserError, bad_input
 from papers_shared.measure import Cost, count_parameters
 from papers_shared.run_folder import RunFolder
-from papers_shared.seeds import derive_seed
+from papers_shared.seeds import derive_seed, seeded
 
 
 @dataclass(kw_only=True)
@@ -52,12 +55,12 @@ class Experiment:
     """
 
     data: BiosignalData
-    pretrain: pipeline.PretrainOptions
-    task: pipeline.TaskOptions
-    distillation: pipeline.DistillationOptions
+    pretrain: PretrainOptions
+    task: TaskOptions
+    distillation: DistillationOptions
     run: RunFolder
     seed: int
-    stage_trainer: NewTrainer
+    stage_trainer: Callable[..., Trainer]
     bridge_trainer: Callable[[str], Trainer]
     checkpoint_of: Callable[[str], Path | None]
     leader: bool = True
@@ -105,11 +108,13 @@ class _Split:
         self._check_encoders(reconstruction)
         self.old, old_cost = self._task_model("old", old_encoder)
         oracle, oracle_cost = self._task_model("new", new_encoder)
-        self.new = pipeline.as_block_model(new_encoder)
-        with Cost() as selection:
-            self.features = self._features(self.new)
-            self.positions = self._select()
-        bridge = self._bridge(model)
+        self.new = frozen_encoder(new_encoder)
+        self.features = {
+            part: FrozenFeatures.of(self.parts[part], new=self.new, old=self.old)
+            for part in ("pair", "val", "test")
+        }
+        self.positions, selection_seconds = self._select("positions", self.features["pair"])
+        bridge = self._bridge(model, selection_seconds)
         if not self.experiment.leader:
             return {}
         test = self.parts["test"]
@@ -135,7 +140,6 @@ class _Split:
             "positions": self.positions.as_dict(),
             "describe": self.positions.describe(),
             "reconstruction": reconstruction,
-            "selection_seconds": selection.seconds,
             "classes": self.classes,
         }
 
@@ -171,7 +175,7 @@ class _Split:
         def compute(folder: Path) -> None:
             tokens = [getattr(self.parts[part], side) for part in ("train", "pair")]
             with bad_input():
-                encoder, error = pipeline.pretrain_encoder(
+                encoder, error = pretrain_encoder(
                     torch.cat(tokens),
                     getattr(self.parts["val"], side),
                     self.experiment.pretrain,
@@ -201,7 +205,7 @@ class _Split:
     def _task_model(self, side: str, encoder: SignalEncoder) -> tuple[TaskModel, dict[str, Any]]:
         def compute(folder: Path) -> None:
             with bad_input(), Cost() as cost:
-                task, scores = pipeline.train_task_model(
+                task, scores = train_task_model(
                     encoder,
                     (getattr(self.parts["train"], side), self.parts["train"].labels),
                     (getattr(self.parts["val"], side), self.parts["val"].labels),
@@ -211,7 +215,7 @@ class _Split:
                     seed=self._seed("task", side),
                     new_trainer=self.experiment.stage_trainer,
                 )
-            pipeline.save_task_model(task, folder)
+            save_task_model(task, folder)
             tuned = max(scores, key=lambda arm: scores[arm]) == "tune"
             facts = {
                 "parameters": count_parameters(task if tuned else task.head),
@@ -222,31 +226,31 @@ class _Split:
 
         def load(folder: Path) -> tuple[TaskModel, dict[str, Any]]:
             facts = json.loads((folder / "facts.json").read_text())
-            return pipeline.load_task_model(folder), facts
+            return load_task_model(folder), facts
 
         options = [self.experiment.pretrain, self.experiment.task]
         return self._stage(f"task-{side}", options, compute, load)
 
-    def _features(self, new: BlockModel) -> dict[str, FrozenFeatures]:
-        return {
-            part: FrozenFeatures.of(self.parts[part], new=new, old=self.old)
-            for part in ("pair", "val", "test")
-        }
+    def _select(self, name: str, pair: FrozenFeatures) -> tuple[Positions, float]:
+        """The bridge's place, and the seconds that finding it took.
 
-    def _select(self) -> Positions:
-        """Kept as a stage: a flat curve may be ranked otherwise by another machine's rounding."""
+        Kept as a stage: a flat curve may be ranked otherwise by another machine's rounding.
+        """
 
         def compute(folder: Path) -> None:
-            positions = self.features["pair"].select(self.parts["pair"].subjects)
-            (folder / "positions.json").write_text(json.dumps(positions.as_dict()))
+            with Cost() as cost:
+                positions = pair.select(self.parts["pair"].subjects)
+            facts = {"positions": positions.as_dict(), "seconds": cost.seconds}
+            (folder / "facts.json").write_text(json.dumps(facts))
 
-        def load(folder: Path) -> Positions:
-            return Positions(**json.loads((folder / "positions.json").read_text()))
+        def load(folder: Path) -> tuple[Positions, float]:
+            facts = json.loads((folder / "facts.json").read_text())
+            return Positions(**facts["positions"]), facts["seconds"]
 
         options = [self.experiment.pretrain, self.experiment.task]
-        return self._stage("positions", options, compute, load)
+        return self._stage(name, options, compute, load)
 
-    def _bridge(self, model: BridgeModule) -> dict[str, Any]:
+    def _bridge(self, model: BridgeModule, selection_seconds: float) -> dict[str, Any]:
         """The run's own training: `--trainer.*`, checkpoints, any number of processes."""
         name = f"split-{self.number}"
         arm = self._fit_bridge(
@@ -254,22 +258,29 @@ class _Split:
             self.experiment.bridge_trainer(name),
             self.new,
             self.features,
+            self.positions,
             self.experiment.checkpoint_of(name),
         )
         if self.experiment.leader:
             with self.experiment.run.replacing(f"models/{name}") as folder:
                 model.bridged.save_pretrained(folder)
+        arm["seconds"] += selection_seconds
         return arm
 
     def _untrained(self, model: BridgeModule) -> dict[str, Any]:
-        """Control: the same bridge on a new encoder that was never pretrained."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed("untrained"))
-            new = pipeline.as_block_model(SignalEncoder(**self.new.module.sizes))
+        """Control: the same bridge, at its own place, on a new encoder that was never trained."""
+        with seeded(self._seed("untrained")):
+            new = frozen_encoder(SignalEncoder(**self.new.module.sizes))
+        features = {
+            part: own.of_new(new, self.parts[part].new) for part, own in self.features.items()
+        }
+        positions, seconds = self._select("positions-untrained", features["pair"])
         trainer = self.experiment.stage_trainer(
             f"split {self.number} untrained control", epochs=model.trainer.max_epochs
         )
-        return self._fit_bridge(copy.deepcopy(model), trainer, new, self._features(new))
+        arm = self._fit_bridge(copy.deepcopy(model), trainer, new, features, positions)
+        arm["seconds"] += seconds
+        return arm
 
     def _fit_bridge(
         self,
@@ -277,38 +288,39 @@ class _Split:
         trainer: Trainer,
         new: BlockModel,
         features: dict[str, FrozenFeatures],
+        positions: Positions,
         checkpoint: Path | None = None,
     ) -> dict[str, Any]:
         seed = self._seed("bridge")
+        pooled = {part: own.new_pooled[positions.new_block] for part, own in features.items()}
+        encoder = self.old.encoder
+        aligned = encoder.depth if model.align_at == "last" else positions.old_block
         with Cost() as cost, bad_input():
-            pipeline.connect_bridge(
-                model,
-                self.parts["pair"],
-                features["pair"],
+            replaced, target = token_states(
+                encoder, self.parts["pair"].old, [positions.old_block, aligned]
+            )
+            (val_target,) = token_states(encoder, self.parts["val"].old, [aligned])
+            model.connect(
                 new=new,
                 old=self.old,
-                positions=self.positions,
+                positions=positions,
+                new_pooled=pooled["pair"],
+                old_hidden=replaced,
                 seed=seed,
             )
-            rows = {
-                part: pipeline.bridge_rows(
-                    self.parts[part],
-                    features[part],
-                    old=self.old,
-                    positions=self.positions,
-                    align_at=model.align_at,
-                )
-                for part in ("pair", "val")
-            }
-            self.data.attach(train=rows["pair"], val=rows["val"], seed=seed)
+            self.data.attach(
+                train=(pooled["pair"], target, features["pair"].logits),
+                val=(pooled["val"], val_target, features["val"].logits),
+                seed=seed,
+            )
             trainer.callbacks.insert(0, KeepBest("val_agreement"))
             trainer.fit(model, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         bridged = model.bridged.cpu().eval()
         return self._arm(predict(bridged, self.parts["test"].new), bridged, cost)
 
-    def _student(self, kind: pipeline.DistillationKind) -> dict[str, Any]:
+    def _student(self, kind: DistillationKind) -> dict[str, Any]:
         with Cost() as cost:
-            student = pipeline.distil(
+            student = distil(
                 kind,
                 (self.parts["pair"], self.features["pair"]),
                 (self.parts["val"], self.features["val"]),

@@ -1,4 +1,4 @@
-"""Lightning modules: what is trained, on which batches, by which loss."""
+"""The Lightning module of the bridge: what is trained, on which batches, by which loss."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any, Literal
 import lightning
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bioxbridge.adapters import BlockModel, TaskModel
-from bioxbridge.baselines.distillation import DistillationKind
 from bioxbridge.bridge import (
     OutputInit,
     PrototypeBridge,
@@ -21,168 +19,9 @@ from bioxbridge.bridge import (
 )
 from bioxbridge.bridge_variants import BRIDGES
 from bioxbridge.bridged import BridgedModel
-from bioxbridge.encoder import SignalEncoder
-from bioxbridge.losses import ALIGNMENT_LOSSES, AlignmentLoss, infonce, logits_kl
-from bioxbridge.metrics import classification_scores
+from bioxbridge.losses import ALIGNMENT_LOSSES, AlignmentLoss, logits_kl
 from bioxbridge.selection import Positions
-
-
-class PretrainModule(lightning.LightningModule):
-    """Masked reconstruction: batches are tokens (B, T, F), no labels.
-
-    AdamW with a one-cycle rate; the loss is the squared error on masked tokens alone.
-
-    Args:
-        encoder: trained in place.
-        mask_probability: share of tokens that are masked, in (0, 1).
-        learning_rate: highest rate of the cycle.
-        weight_decay: AdamW's.
-    """
-
-    def __init__(
-        self,
-        encoder: SignalEncoder,
-        *,
-        mask_probability: float = 0.5,
-        learning_rate: float = 2e-3,
-        weight_decay: float = 1e-3,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.mask_probability = mask_probability
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        width, features = encoder.sizes["width"], encoder.sizes["features"]
-        self.decoder = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, features))
-
-    def _errors(self, tokens: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Squared errors (M, F) on the masked tokens."""
-        chance = torch.rand(tokens.shape[:2], device=tokens.device, generator=generator)
-        masked = chance < self.mask_probability
-        masked[0, 0] |= ~masked.any()
-        reconstructed = self.decoder(self.encoder(tokens, masked)[masked])
-        return (reconstructed - tokens[masked]).square()
-
-    def training_step(self, batch: tuple[Tensor], batch_index: int) -> Tensor:
-        """Loss of one batch."""
-        loss = self._errors(batch[0]).mean()
-        self.log("loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def configure_optimizers(self) -> Any:
-        """AdamW and a one-cycle schedule over the whole training."""
-        optimizer = torch.optim.AdamW(
-            self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
-        )
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, self.learning_rate, int(self.trainer.estimated_stepping_batches)
-        )
-        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
-
-    @torch.no_grad()
-    def relative_error(self, tokens: Tensor, *, seed: int = 0) -> float:
-        """Reconstruction error over the variance of the tokens; 1 means nothing was learned."""
-        generator = torch.Generator(tokens.device).manual_seed(seed)
-        error = self._errors(tokens, generator).mean()
-        return float(error / tokens.var(dim=(0, 1), correction=0).mean())
-
-
-class ClassifierModule(lightning.LightningModule):
-    """Supervised training of a model that returns logits: batches are (inputs, labels).
-
-    Args:
-        model: trained in place, in so far as it requires gradients.
-        learning_rate: Adam's, constant.
-        class_weights: (C,) weights of the cross-entropy; none by default.
-    """
-
-    def __init__(
-        self, model: nn.Module, *, learning_rate: float, class_weights: Tensor | None = None
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self.learning_rate = learning_rate
-        self.register_buffer("class_weights", class_weights, persistent=False)
-        self._seen: list[tuple[Tensor, Tensor]] = []
-
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
-        """Loss of one batch."""
-        inputs, labels = batch
-        loss = F.cross_entropy(self.model(inputs), labels, weight=self.class_weights)
-        self.log("loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> None:
-        """Note predictions."""
-        inputs, labels = batch
-        self._seen.append((labels.cpu(), self.model(inputs).argmax(dim=-1).cpu()))
-
-    def on_validation_epoch_end(self) -> None:
-        """Log balanced accuracy, in percent."""
-        labels, predicted = (torch.cat(column).numpy() for column in zip(*self._seen, strict=True))
-        self._seen.clear()
-        self.log("val_bacc", classification_scores(labels, predicted)["balanced_accuracy"])
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam over what requires gradients."""
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        return torch.optim.Adam(trained, lr=self.learning_rate)
-
-
-def inverse_frequency(labels: Tensor, classes: int) -> Tensor:
-    """Class weights proportional to 1 / count with mean 1 over the classes that occur, (C,)."""
-    counts = torch.bincount(labels, minlength=classes).float()
-    weights = torch.where(counts > 0, 1 / counts.clamp(min=1), 0)
-    return weights * (counts > 0).sum() / weights.sum()
-
-
-class DistillationModule(lightning.LightningModule):
-    """A full student of the new modality taught by the frozen old model, the bridge's rival.
-
-    Batches are (new inputs, teacher's pooled features, teacher's logits).
-
-    Args:
-        student: task model of the new modality; every weight is trained.
-        kind: `logits` matches the teacher's logits (KL at temperature 2); `contrast` matches
-            pooled features by InfoNCE, and the teacher's head reads the projected student.
-        learning_rate: Adam's, constant.
-        temperature: of the logits loss.
-    """
-
-    def __init__(
-        self,
-        student: TaskModel,
-        *,
-        kind: DistillationKind = "logits",
-        learning_rate: float = 1e-3,
-        temperature: float = 2.0,
-    ) -> None:
-        super().__init__()
-        self.student = student
-        self.kind: DistillationKind = kind
-        self.learning_rate = learning_rate
-        self.temperature = temperature
-
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_index: int) -> Tensor:
-        """Loss of one batch."""
-        inputs, teacher_pooled, teacher_logits = batch
-        if self.kind == "contrast":
-            projected = self.student.head[0](self.student.encoder(inputs).mean(dim=1))
-            loss = infonce(projected.unsqueeze(1), teacher_pooled.unsqueeze(1))
-        else:
-            loss = logits_kl(self.student(inputs), teacher_logits, self.temperature)
-        self.log("loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_index: int) -> None:
-        """Agreement with the teacher, in percent: needs no label."""
-        inputs, _, teacher_logits = batch
-        log_agreement(self, self.student(inputs), teacher_logits)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam over the student."""
-        trained = [p for p in self.student.parameters() if p.requires_grad]
-        return torch.optim.Adam(trained, lr=self.learning_rate)
+from papers_shared.errors import require_positive
 
 
 class BridgeModule(lightning.LightningModule):
@@ -228,11 +67,8 @@ class BridgeModule(lightning.LightningModule):
         learning_rate: float = 1e-3,
     ) -> None:
         super().__init__()
-        if kl_weight < 0 or learning_rate <= 0 or temperature <= 0:
-            raise ValueError(
-                f"kl_weight {kl_weight}, learning_rate {learning_rate} and temperature "
-                f"{temperature} must be at least 0, above 0 and above 0"
-            )
+        if kl_weight < 0:
+            raise ValueError(f"model.kl_weight: {kl_weight} is below 0")
         self.own_settings: dict[str, Any] = {
             "prototype": {
                 "rank": rank,
@@ -250,8 +86,13 @@ class BridgeModule(lightning.LightningModule):
         self.align_at = align_at
         self.alignment = ALIGNMENT_LOSSES[loss]
         self.kl_weight = kl_weight
+        self.rank = rank
+        self.hidden = hidden
+        self.prototypes = prototypes
         self.temperature = temperature
         self.learning_rate = learning_rate
+        positive = ("rank", "hidden", "prototypes", "temperature", "learning_rate")
+        require_positive("model", self, *positive)
         # A checkpoint holds the bridge; the frozen models come from their own folders.
         self.strict_loading = False
 

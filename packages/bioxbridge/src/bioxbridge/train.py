@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 from lightning.pytorch.cli import LightningArgumentParser
 
+from bioxbridge.baselines.distillation import DistillationOptions
 from bioxbridge.data import BiosignalData
 from bioxbridge.experiment import Experiment
 from bioxbridge.module import BridgeModule
-from bioxbridge.pipeline import DistillationOptions, PretrainOptions, TaskOptions
+from bioxbridge.pretraining import PretrainOptions
 from bioxbridge.report import summarise
+from bioxbridge.task import TaskOptions
 from papers_shared.cli import MainJob
 from papers_shared.command import run_command
 from papers_shared.console import stderr
@@ -45,25 +47,24 @@ class TrainJob(MainJob):
     def fit(self, model: BridgeModule, datamodule: BiosignalData, **_: Any) -> None:
         """Run every split, then write the report."""
         config = self.config["fit"]
-        if config["splits"] < 1:
-            raise UserError(f"splits: {config['splits']} is not a positive number of splits")
-        if config["splits"] > 1 and self.resume not in (None, "last"):
-            raise UserError(
-                f"ckpt_path {self.resume}: is the bridge of one split; add --splits 1, or "
-                "resume all of them with --ckpt_path last"
-            )
-        seed = int(config["seed_everything"])
+        self._check(config)
         with bad_input():
+            options = {
+                "pretrain": PretrainOptions(**config["pretrain"].as_dict()),
+                "task": TaskOptions(**config["task"].as_dict()),
+                "distillation": DistillationOptions(**config["distillation"].as_dict()),
+            }
             pairs = datamodule.pairs()
+            for number in self._split_numbers(datamodule):
+                datamodule.split(number)
         stderr.print(
             f"{len(pairs):,} windows of {len(np.unique(pairs.subjects))} subjects, "
             f"{pairs.old.shape[1]} tokens each, {pairs.classes} classes"
         )
+        seed = int(config["seed_everything"])
         experiment = Experiment(
             data=datamodule,
-            pretrain=PretrainOptions(**config["pretrain"].as_dict()),
-            task=TaskOptions(**config["task"].as_dict()),
-            distillation=DistillationOptions(**config["distillation"].as_dict()),
+            **options,
             run=self.run,
             seed=seed,
             stage_trainer=functools.partial(
@@ -76,10 +77,9 @@ class TrainJob(MainJob):
             checkpoint_of=self.checkpoint_of,
             leader=self.leader,
         )
-        first = datamodule.split_seed
         splits = [
             experiment.run_split(number, copy.deepcopy(model))
-            for number in range(first, first + config["splits"])
+            for number in self._split_numbers(datamodule)
         ]
         if not self.leader:
             return
@@ -96,6 +96,22 @@ class TrainJob(MainJob):
         )
         print_table(results)
         stderr.print(f"report: {report}", markup=False)
+
+    def _check(self, config: Any) -> None:
+        """Refuse before the recordings are read what would only fail after hours."""
+        if config["splits"] < 1:
+            raise UserError(f"splits: {config['splits']} is not a positive number of splits")
+        epochs = config["trainer"]["max_epochs"]
+        if epochs is not None and epochs < 1 and config["trainer"]["max_steps"] < 1:
+            raise UserError(f"trainer.max_epochs: {epochs} trains no bridge")
+        if config["splits"] > 1 and self.resume not in (None, "last"):
+            raise UserError(
+                f"ckpt_path {self.resume}: is the bridge of one split; add --splits 1, or "
+                "resume all of them with --ckpt_path last"
+            )
+
+    def _split_numbers(self, data: BiosignalData) -> range:
+        return range(data.split_seed, data.split_seed + self.config["fit"]["splits"])
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 UNLABELLED = -1
+SPLITS = ("train", "val", "pair", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +187,7 @@ def split_subjects(subjects: np.ndarray, counts: Sequence[int], seed: int) -> di
         ValueError: too few subjects, a split of fewer than one, or not four counts.
     """
     names = np.unique(subjects)
-    splits = ("train", "val", "pair", "test")
-    if len(counts) != len(splits) or min(counts) < 1:
+    if len(counts) != len(SPLITS) or min(counts) < 1:
         raise ValueError(f"split_counts: {list(counts)} are not four counts of at least 1")
     if sum(counts) > len(names):
         raise ValueError(
@@ -195,7 +195,7 @@ def split_subjects(subjects: np.ndarray, counts: Sequence[int], seed: int) -> di
         )
     order = np.random.RandomState(seed).permutation(names)
     masks, start = {}, 0
-    for split, count in zip(splits, counts, strict=True):
+    for split, count in zip(SPLITS, counts, strict=True):
         masks[split] = np.isin(subjects, order[start : start + count])
         start += count
     return masks
