@@ -53,6 +53,7 @@ def facts() -> dict:
             "threads": 2,
             "reason": "cpu because it was asked for",
         },
+        "command": "python -m bioxbridge.train --splits 1",
         "seed": 0,
     }
 

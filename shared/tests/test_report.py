@@ -178,7 +178,8 @@ def test_a_document_of_another_form_is_refused(document, folder):
 
 def test_write_report_leaves_both_files(results, folder, device):
     run = RunFolder(folder)
-    path = write_report(run, results, config_yaml="a: 1", seconds=1.5, device=device, seed=7)
+    facts = {"config_yaml": "a: 1", "seconds": 1.5, "command": "python -m x", "seed": 7}
+    path = write_report(run, results, device=device, **facts)
     assert path == folder / "report.html"
     document = json.loads((folder / "metrics.json").read_text())
     assert document["seed"] == 7
@@ -189,9 +190,10 @@ def test_write_report_leaves_both_files(results, folder, device):
 
 
 def test_write_report_writes_nothing_when_it_cannot_finish(results, folder, device):
+    facts = {"config_yaml": "", "seconds": 1, "command": "python -m x", "seed": 0}
     absent = dataclasses.replace(results, figures=[Figure(path="figures/no.png", caption="")])
     with pytest.raises(UserError, match=r"no\.png"):
-        write_report(RunFolder(folder), absent, config_yaml="", seconds=1, device=device, seed=0)
+        write_report(RunFolder(folder), absent, device=device, **facts)
     assert [path.name for path in folder.iterdir()] == ["figures"]
 
 

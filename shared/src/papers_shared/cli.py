@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -49,8 +50,8 @@ class MainJob(LightningCLI):
     """Parse, settle device and run folder, then call `fit`, which each package defines.
 
     A subclass names its `package` and defines `fit(model, datamodule, ckpt_path)`. It finds the
-    run folder in `self.run`, the device in `self.device`, and builds the trainer of each of its
-    runs with `new_trainer`.
+    run folder in `self.run`, the device in `self.device`, what was typed in `self.command`, and
+    builds the trainer of each of its runs with `new_trainer`.
 
     Args:
         model_class: Lightning module whose arguments become `--model.*`.
@@ -73,6 +74,8 @@ class MainJob(LightningCLI):
         arguments = list(sys.argv[1:] if argv is None else argv)
         if arguments[:1] == ["fit"]:
             arguments.pop(0)
+        program = f"python -m {self.package}.train"
+        self.command = shlex.join([*program.split(), *arguments])
         default = packaged_config(self.package, "default")
         try:
             super().__init__(
@@ -81,11 +84,11 @@ class MainJob(LightningCLI):
                 args=["fit", *resolve_configs(self.package, arguments)],
                 parser_class=_Parser,
                 parser_kwargs={
-                    "prog": f"python -m {self.package}.train",
+                    "prog": program,
                     "usage": "%(prog)s [options]",
                     "fit": {
                         "default_config_files": [str(default)],
-                        "usage": f"python -m {self.package}.train [options]",
+                        "usage": f"{program} [options]",
                         "description": type(self).__doc__,
                     },
                 },

@@ -51,9 +51,19 @@ def write_report(
     config_yaml: str,
     seconds: float,
     device: DeviceChoice,
+    command: str,
     seed: int,
 ) -> Path:
     """Write `metrics.json` and `report.html` into a run folder and return the page's path.
+
+    Args:
+        run: the folder.
+        results: what the run found.
+        config_yaml: the configuration that repeats the run.
+        seconds: wall time of the run.
+        device: where it ran.
+        command: as it was typed.
+        seed: of the run.
 
     Raises:
         UserError: see `render_report`; nothing is written then.
@@ -64,6 +74,7 @@ def write_report(
         seconds=seconds,
         peak_memory_mb=peak_memory(),
         device=device.as_dict(),
+        command=command,
         seed=seed,
     )
     page = render_report(document, run.path, config_yaml)

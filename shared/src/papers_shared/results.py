@@ -143,6 +143,7 @@ def metrics_document(
     seconds: float,
     peak_memory_mb: dict[str, float],
     device: dict[str, Any],
+    command: str,
     seed: int,
 ) -> dict[str, Any]:
     """The content of `metrics.json`, checked against its schema.
@@ -158,6 +159,7 @@ def metrics_document(
         "peak_memory_mb": peak_memory_mb,
         "device": device,
         "versions": installed_versions(results.package),
+        "command": command,
         "seed": seed,
     }
     document = _plain(document)

@@ -18,7 +18,7 @@ INK = "#1e293b"
 
 _STYLE = {
     "figure.dpi": 150,
-    "font.size": 10,
+    "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": MUTED,
@@ -26,7 +26,7 @@ _STYLE = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "axes.titlesize": 11,
+    "axes.titlesize": 12,
     "figure.constrained_layout.use": True,
 }
 
@@ -41,17 +41,17 @@ def plot_scores(path: Path, rows: list[dict[str, Any]], *, ours: str, chance: fl
         chance: balanced accuracy of a guess, percent.
     """
     with mpl.rc_context(_STYLE):
-        figure, axes = plt.subplots(figsize=(6.4, 0.42 * len(rows) + 1.1))
+        figure, axes = plt.subplots(figsize=(5.6, 0.42 * len(rows) + 1.1))
         for i, row in enumerate(reversed(rows)):
             colour = ACCENT if row["method"] == ours else MUTED
             axes.barh(i, row["balanced_accuracy"], color=colour, height=0.62, alpha=0.85)
             axes.plot(row["splits"], [i] * len(row["splits"]), "o", color=INK, ms=3.5, alpha=0.7)
         axes.axvline(chance, color=INK, lw=1, ls=":")
-        axes.text(chance + 0.8, len(rows) - 0.45, "chance", fontsize=8, va="bottom")
+        axes.text(chance + 0.8, len(rows) - 0.45, "chance", fontsize=10, va="bottom")
         axes.set_yticks(range(len(rows)), [row["method"] for row in reversed(rows)])
         axes.set_xlim(0, 100)
         axes.set_ylim(-0.6, len(rows))
-        axes.set_xlabel("balanced accuracy on test subjects, new modality alone (%)")
+        axes.set_xlabel("balanced accuracy on test subjects (%)")
         _save(figure, path)
 
 
@@ -64,7 +64,7 @@ def plot_cost(path: Path, rows: list[dict[str, Any]], *, ours: str) -> None:
         ours: method to set off.
     """
     with mpl.rc_context(_STYLE):
-        figure, axes = plt.subplots(figsize=(6.4, 3.2))
+        figure, axes = plt.subplots(figsize=(5.6, 3.4))
         for row in rows:
             own = row["method"] == ours
             x, y = row["parameters"], row["balanced_accuracy"]
@@ -75,7 +75,7 @@ def plot_cost(path: Path, rows: list[dict[str, Any]], *, ours: str) -> None:
                 xytext=(0, 8),
                 textcoords="offset points",
                 ha="center",
-                fontsize=8,
+                fontsize=10,
             )
         values = [row["parameters"] for row in rows]
         axes.set_xlim(min(values) / 4, max(values) * 4)
@@ -93,7 +93,7 @@ def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
         curves: `split`, `probe_scores`, `cka_scores`, `new_block` and `old_block`.
     """
     with mpl.rc_context(_STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.4))
+        figure, (left, right) = plt.subplots(1, 2, figsize=(5.6, 3.4))
         shades = plt.get_cmap("viridis")(np.linspace(0.15, 0.8, len(curves)))
         for curve, shade in zip(curves, shades, strict=True):
             for axes, scores, chosen in (
@@ -120,7 +120,7 @@ def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
             axes.set_xticks(range(len(curves[0][key])))
         handles, labels = right.get_legend_handles_labels()
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=6, fontsize=8, frameon=False
+            handles, labels, loc="outside lower center", ncols=4, fontsize=10, frameon=False
         )
         _save(figure, path)
 
@@ -136,7 +136,7 @@ def plot_confusion(path: Path, matrix: np.ndarray, *, title: str) -> None:
     shares = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     classes = range(len(matrix))
     with mpl.rc_context(_STYLE):
-        figure, axes = plt.subplots(figsize=(6.4, 4.2))
+        figure, axes = plt.subplots(figsize=(5.6, 4.4))
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
         for true in classes:
             for guess in classes:
@@ -147,7 +147,7 @@ def plot_confusion(path: Path, matrix: np.ndarray, *, title: str) -> None:
                     f"{value:.0f}",
                     ha="center",
                     va="center",
-                    fontsize=8,
+                    fontsize=10,
                     color="white" if value > 55 else INK,
                 )
         axes.set_xticks(classes)

@@ -79,9 +79,9 @@ def summarise(splits: list[dict[str, Any]], *, old: str, new: str, figures: Path
             rows=rows,
             ours=[BRIDGE],
             caption=(
-                f"Test subjects, {new} alone except the {old} oracle; mean ± standard deviation "
-                f"over {len(splits)} split{'s' * (len(splits) > 1)} by subject. Chance is "
-                f"{chance:.1f} %. Seconds and growth of memory are those of the training."
+                f"Test subjects, {new} alone except the {old} oracle; {_over(len(splits))}. "
+                f"Chance is {chance:.1f} %. Seconds are those of training and, for the bridge, of "
+                "finding its place; memory is what training added at its highest."
             ),
         ),
         claim=_claim(scores, by_method, chance),
@@ -115,6 +115,10 @@ def _average(name: str, splits: list[dict[str, Any]], *, reference: bool) -> dic
         if any(value is None for value in values):
             row[column.key] = None
             continue
+        if column.key == "parameters" and min(values) < max(values):
+            # A task model is a probe on one split and fine-tuned on another: no mean of the two.
+            row[column.key] = f"{min(values):,} to {max(values):,}"
+            continue
         row[column.key] = float(np.mean(values))
         if column.label.endswith("%") and len(splits) > 1:
             row[f"{column.key}_spread"] = float(np.std(values, ddof=1))
@@ -131,6 +135,9 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
     interval = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
     # A bridge at chance that is level with a student at chance decides nothing.
     learned = scores[BRIDGE].mean() >= chance + WEAK_TEACHER
+    if not learned:
+        ours = f"nothing to compare: the bridge is at {scores[BRIDGE].mean():.1f} %, chance at"
+        return Claim(text=text, paper=paper, ours=f"{ours} {chance:.1f} %", held=None)
     held = level_with(low, high)
     if cut < PARAMETER_CUT:
         held = False
@@ -138,8 +145,14 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
         text=text,
         paper=paper,
         ours=f"{mean:+.1f}{interval} points, {cut:.1f} % fewer parameters",
-        held=held if learned else None,
+        held=held,
     )
+
+
+def _over(splits: int) -> str:
+    if splits == 1:
+        return "one split by subject"
+    return f"mean ± standard deviation over {splits} splits by subject"
 
 
 def better_than(low: float, high: float) -> bool | None:
@@ -167,7 +180,8 @@ def _metrics(
     for name, row in rows.items():
         key = _key(name)
         for column in COLUMNS[1:]:
-            metrics[f"{key}/{column.key}"] = row[column.key]
+            value = row[column.key]
+            metrics[f"{key}/{column.key}"] = None if isinstance(value, str) else value
     for rival in ("Random", STUDENT, PROBE, UNTRAINED):
         if rival in scores:
             key = _key(rival)

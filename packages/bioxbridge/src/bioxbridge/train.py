@@ -92,6 +92,7 @@ class TrainJob(MainJob):
             config_yaml=self.config_text(),
             seconds=time.perf_counter() - self.started,
             device=self.device,
+            command=self.command,
             seed=seed,
         )
         print_table(results)
