@@ -4,6 +4,7 @@ Both on the default sizes with caches filled; the bridge at every old block.
 """
 
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from bioxbridge.baselines.distillation import DistillationModule, new_student
 from bioxbridge.data import row_loader
 from bioxbridge.encoder import SignalEncoder
 from bioxbridge.features import token_states
-from bioxbridge.frozen import FrozenFeatures, frozen_encoder
+from bioxbridge.frozen import FrozenFeatures, Transfer, frozen_encoder
 from bioxbridge.module import BridgeModule
 from bioxbridge.selection import Positions
 from bioxbridge.windows import Pairs
@@ -50,27 +51,19 @@ def run() -> None:
     encoder = frozen_encoder(SignalEncoder(features=51, tokens=7))
     old = TaskModel(encoder, torch.nn.Linear(48, 7)).freeze()
     features = FrozenFeatures.of(pairs, new=new, old=old)
-    student = new_student(
-        new,
-        old,
-        kind="logits",
-        new_width=48,
-        teacher_pooled=features.last_pooled,
-        teacher_logits=features.logits,
-        seed=0,
+    positions = Positions(new_block=0, old_block=0, probe_scores=[0.0] * 4, cka_scores=[0.0] * 4)
+    transfer = Transfer(
+        new=new, old=old, pairs={"pair": pairs}, features={"pair": features}, positions=positions
     )
-    distillation = DistillationModule(student)
+    distillation = DistillationModule(new_student("logits", transfer, seed=0))
     student_rows = (pairs.new, features.last_pooled, features.logits)
     ratios = {}
     for block in range(encoder.depth):
-        positions = Positions(
-            new_block=0, old_block=block, probe_scores=[0.0] * 4, cka_scores=[0.0] * 4
-        )
         hidden, target = token_states(encoder, pairs.old, [block, encoder.depth])
         bridge = BridgeModule().connect(
             new=new,
             old=old,
-            positions=positions,
+            positions=replace(positions, old_block=block),
             new_pooled=features.new_pooled[0],
             old_hidden=hidden,
         )

@@ -14,7 +14,7 @@ import yaml
 from bioxbridge.train import main
 
 # One thread, so that sums run in the same order in every process.
-FAST = ["--config", "smoke", "--distillation.kinds", "[]", "--run.threads", "1"]
+FAST = ["--config", "smoke", "--baselines.arms", "[]", "--run.threads", "1"]
 CHECKPOINT = "checkpoints/split-0/last.ckpt"
 
 
@@ -160,7 +160,7 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--pretrain.mask_probability", "2"], "pretrain.mask_probability: 2.0 is not between"),
         (["--task.probe_epochs", "0"], "task.probe_epochs: 0 is not above zero"),
         (["--task.tune_epochs", "-1"], "task.tune_epochs: -1 is below 0"),
-        (["--distillation.epochs", "0"], "distillation.epochs: 0 is not above zero"),
+        (["--baselines.epochs", "0"], "baselines.epochs: 0 is not above zero"),
         (["--trainer.max_epochs", "0"], "trainer.max_epochs: 0 trains no bridge"),
         (["--splits", "0"], "splits: 0"),
         (["--config", "nowhere.yaml"], "no such file"),

@@ -22,6 +22,8 @@ from papers_shared.console import console, stderr
 from papers_shared.device import DeviceChoice, choose_device
 from papers_shared.errors import UserError, bad_input
 from papers_shared.progress import StageLog
+from papers_shared.report import print_table, write_report
+from papers_shared.results import Results
 from papers_shared.run_folder import RunFolder
 
 _RUN_DIR_VARIABLE = "PAPERS_RUN_DIR"
@@ -49,7 +51,8 @@ class _Parser(OneLineErrors, LightningArgumentParser):
 class MainJob(LightningCLI):
     """Parse, settle device and run folder, then call `fit`, which each package defines.
 
-    A subclass names its `package` and defines `fit(model, datamodule, ckpt_path)`. It finds the
+    A subclass names its `package` (and its `verb` if that is not `train`) and defines
+    `fit(model, datamodule, ckpt_path)`, which ends with `finish(results)`. It finds the
     run folder in `self.run`, the device in `self.device`, what was typed in `self.command`, and
     builds the trainer of each of its runs with `new_trainer`.
 
@@ -63,6 +66,7 @@ class MainJob(LightningCLI):
     """
 
     package: ClassVar[str]
+    verb: ClassVar[str] = "train"
 
     def __init__(
         self,
@@ -74,7 +78,7 @@ class MainJob(LightningCLI):
         arguments = list(sys.argv[1:] if argv is None else argv)
         if arguments[:1] == ["fit"]:
             arguments.pop(0)
-        program = f"python -m {self.package}.train"
+        program = f"python -m {self.package}.{self.verb}"
         self.command = shlex.join([*program.split(), *arguments])
         default = packaged_config(self.package, "default")
         try:
@@ -194,6 +198,20 @@ class MainJob(LightningCLI):
         ]
         configured = list(self._get(self.config_init, "trainer")["callbacks"] or [])
         return self.instantiate_trainer(callbacks=[*configured, *callbacks], **options)
+
+    def finish(self, results: Results) -> None:
+        """Write the report of a run and print its table."""
+        report = write_report(
+            self.run,
+            results,
+            config_yaml=self.config_text(),
+            seconds=time.perf_counter() - self.started,
+            device=self.device,
+            command=self.command,
+            seed=int(self.config["fit"]["seed_everything"]),
+        )
+        print_table(results)
+        stderr.print(f"report: {report}", markup=False)
 
     def checkpoint_of(self, stage: str) -> Path | None:
         """Checkpoint from which training `stage` goes on; None starts it anew."""

@@ -1,40 +1,34 @@
-"""One split by subject: encoders, task models, selection, bridge, baselines, scores.
+"""One split by subject: encoders, task models, the transfer problem between them, and its bridge.
 
 Every preparatory step is a stage of the run folder, so an interrupted run does not repeat it.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning import Trainer
-from torch import nn
 
-from bioxbridge.adapters import BlockModel, TaskModel
-from bioxbridge.baselines.distillation import DistillationKind, DistillationOptions, distil
-from bioxbridge.baselines.probe import PseudoLabelProbe
+from bioxbridge.adapters import TaskModel
+from bioxbridge.baselines.training import BaselineOptions
 from bioxbridge.callbacks import KeepBest
 from bioxbridge.data import BiosignalData
 from bioxbridge.encoder import SignalEncoder
 from bioxbridge.features import token_states
-from bioxbridge.frozen import FrozenFeatures, frozen_encoder
-from bioxbridge.metrics import agreement, classification_scores, confusion
-from bioxbridge.module import BridgeModule, predict
+from bioxbridge.frozen import FrozenFeatures, Transfer, frozen_encoder
+from bioxbridge.module import BridgeModule
 from bioxbridge.pretraining import PretrainOptions, pretrain_encoder
 from bioxbridge.selection import Positions
 from bioxbridge.task import TaskOptions, load_task_model, save_task_model, train_task_model
-from bioxbridge.windows import Pairs
 from papers_shared.errors import UserError, bad_input
 from papers_shared.measure import Cost, count_parameters
 from papers_shared.run_folder import RunFolder
-from papers_shared.seeds import derive_seed, seeded
+from papers_shared.seeds import derive_seed
 
 
 @dataclass(kw_only=True)
@@ -45,7 +39,7 @@ class Experiment:
         data: recordings of the two modalities.
         pretrain: how the encoders are pretrained.
         task: how the task models are trained.
-        distillation: how the students are trained.
+        baselines: what the bridge is compared with.
         run: folder that keeps the stages.
         seed: of the run; every step derives its own.
         stage_trainer: makes the trainer of a preparatory step.
@@ -57,7 +51,7 @@ class Experiment:
     data: BiosignalData
     pretrain: PretrainOptions
     task: TaskOptions
-    distillation: DistillationOptions
+    baselines: BaselineOptions
     run: RunFolder
     seed: int
     stage_trainer: Callable[..., Trainer]
@@ -65,31 +59,21 @@ class Experiment:
     checkpoint_of: Callable[[str], Path | None]
     leader: bool = True
 
-    def run_split(self, number: int, model: BridgeModule) -> dict[str, Any]:
-        """Everything on one split.
 
-        Args:
-            number: seed of the split.
-            model: the bridge, not yet connected.
+class Split:
+    """One split of an experiment.
 
-        Returns:
-            `rows` (scores and cost by method), `positions`, and what the report says of the
-            split; empty in a process that is not the leader.
+    Args:
+        experiment: what it belongs to.
+        number: seed of the split.
 
-        Raises:
-            UserError: the recordings cannot be used, or an encoder did not pretrain.
-        """
-        return _Split(self, number).compare(model)
+    Attributes:
+        parts: windows of `train`, `val`, `pair` and `test` subjects.
+        classes: number of classes of the task.
 
-
-class _Split:
-    """The state of one split, filled from top to bottom by `compare`."""
-
-    parts: dict[str, Pairs]
-    new: BlockModel
-    old: TaskModel
-    features: dict[str, FrozenFeatures]
-    positions: Positions
+    Raises:
+        UserError: the recordings cannot be split.
+    """
 
     def __init__(self, experiment: Experiment, number: int) -> None:
         self.experiment = experiment
@@ -98,69 +82,25 @@ class _Split:
         with bad_input():
             self.parts = self.data.split(number)
         self.classes = self.data.pairs().classes
-        self.content = {part: pairs.fingerprint() for part, pairs in self.parts.items()}
+        self._content = {part: pairs.fingerprint() for part, pairs in self.parts.items()}
 
-    def compare(self, model: BridgeModule) -> dict[str, Any]:
-        old_name, new_name = self.data.old, self.data.new
-        new_encoder, new_error = self._encoder("new")
-        old_encoder, old_error = self._encoder("old")
-        reconstruction = {old_name: old_error, new_name: new_error}
-        self._check_encoders(reconstruction)
-        self.old, old_cost = self._task_model("old", old_encoder)
-        oracle, oracle_cost = self._task_model("new", new_encoder)
-        self.new = frozen_encoder(new_encoder)
-        self.features = {
-            part: FrozenFeatures.of(self.parts[part], new=self.new, old=self.old)
-            for part in ("pair", "val", "test")
-        }
-        self.positions, selection_seconds = self._select("positions", self.features["pair"])
-        bridge = self._bridge(model, selection_seconds)
-        if not self.experiment.leader:
-            return {}
-        test = self.parts["test"]
-        guess = np.random.RandomState(self.number).randint(self.classes, size=len(test))
-        arms = {
-            "Random": {"predicted": guess, "parameters": 0},
-            f"Oracle {old_name} (task model)": {
-                "predicted": predict(self.old, test.old),
-                **old_cost,
-            },
-            f"Oracle {new_name} (supervised)": {
-                "predicted": predict(oracle, test.new),
-                **oracle_cost,
-            },
-            **{f"Distillation, {k}": self._student(k) for k in self.experiment.distillation.kinds},
-            "Probe on pseudo labels": self._probe(),
-            "Bridge": bridge,
-            "Bridge, untrained encoder": self._untrained(model),
-        }
-        return {
-            "split": self.number,
-            "rows": {name: self._scores(**arm) for name, arm in arms.items()},
-            "positions": self.positions.as_dict(),
-            "describe": self.positions.describe(),
-            "reconstruction": reconstruction,
-            "classes": self.classes,
-        }
-
-    def _scores(self, predicted: np.ndarray, **cost: Any) -> dict[str, Any]:
-        labels = self.parts["test"].labels.numpy()
-        with bad_input():
-            return {
-                **classification_scores(labels, predicted),
-                "agreement": agreement(predicted, self.features["test"].pseudo_labels),
-                "confusion": confusion(labels, predicted, self.classes).tolist(),
-                **cost,
-            }
-
-    def _seed(self, *names: str) -> int:
+    def seed(self, *names: str) -> int:
+        """The seed of one step."""
         return derive_seed(self.experiment.seed, self.number, *names)
 
-    def _stage(self, name: str, options: list[Any], compute: Any, load: Any) -> Any:
+    def stage(self, name: str, options: list[Any], compute: Any, load: Any) -> Any:
+        """A step of this split, kept in the run folder, see `RunFolder.stage`.
+
+        Args:
+            name: of the step.
+            options: dataclasses that its result depends on, besides seed and recordings.
+            compute: see there.
+            load: see there.
+        """
         settings = {
             "seed": self.experiment.seed,
             "data": self.data.settings(),
-            "content": self.content,
+            "content": self._content,
             **{type(option).__name__: asdict(option) for option in options},
         }
         return self.experiment.run.stage(
@@ -171,7 +111,9 @@ class _Split:
             leader=self.experiment.leader,
         )
 
-    def _encoder(self, side: str) -> tuple[SignalEncoder, float]:
+    def encoder(self, side: str) -> tuple[SignalEncoder, float]:
+        """The pretrained encoder of `old` or `new`, and its relative reconstruction error."""
+
         def compute(folder: Path) -> None:
             tokens = [getattr(self.parts[part], side) for part in ("train", "pair")]
             with bad_input():
@@ -180,7 +122,7 @@ class _Split:
                     getattr(self.parts["val"], side),
                     self.experiment.pretrain,
                     stage=f"split {self.number} pretrain {getattr(self.data, side)}",
-                    seed=self._seed("pretrain", side),
+                    seed=self.seed("pretrain", side),
                     new_trainer=self.experiment.stage_trainer,
                 )
             encoder.save_pretrained(folder)
@@ -190,19 +132,31 @@ class _Split:
             facts = json.loads((folder / "facts.json").read_text())
             return SignalEncoder.from_pretrained(folder), facts["relative_error"]
 
-        return self._stage(f"encoder-{side}", [self.experiment.pretrain], compute, load)
+        return self.stage(f"encoder-{side}", [self.experiment.pretrain], compute, load)
 
-    def _check_encoders(self, errors: dict[str, float]) -> None:
+    def encoders(self) -> tuple[dict[str, SignalEncoder], dict[str, float]]:
+        """Both encoders by side, and their reconstruction errors by modality.
+
+        Raises:
+            UserError: one did not pretrain, so that a transfer number would mean nothing.
+        """
+        encoders, errors = {}, {}
         worst = self.experiment.pretrain.worst_error
-        for modality, error in errors.items():
+        for side in ("new", "old"):
+            modality = getattr(self.data, side)
+            encoders[side], error = self.encoder(side)
+            errors[modality] = error
             if worst is not None and not error < worst:
                 raise UserError(
                     f"the {modality} encoder did not pretrain: reconstruction error {error:.2f} of "
                     f"the variance (at most {worst}), so a transfer number would mean nothing; "
                     "raise pretrain.epochs or look at the recordings"
                 )
+        return encoders, errors
 
-    def _task_model(self, side: str, encoder: SignalEncoder) -> tuple[TaskModel, dict[str, Any]]:
+    def task_model(self, side: str, encoder: SignalEncoder) -> tuple[TaskModel, dict[str, Any]]:
+        """The supervised model of `old` or `new`, and what it cost."""
+
         def compute(folder: Path) -> None:
             with bad_input(), Cost() as cost:
                 task, scores = train_task_model(
@@ -212,7 +166,7 @@ class _Split:
                     self.experiment.task,
                     classes=self.classes,
                     stage=f"split {self.number} task {getattr(self.data, side)}",
-                    seed=self._seed("task", side),
+                    seed=self.seed("task", side),
                     new_trainer=self.experiment.stage_trainer,
                 )
             save_task_model(task, folder)
@@ -229,9 +183,9 @@ class _Split:
             return load_task_model(folder), facts
 
         options = [self.experiment.pretrain, self.experiment.task]
-        return self._stage(f"task-{side}", options, compute, load)
+        return self.stage(f"task-{side}", options, compute, load)
 
-    def _select(self, name: str, pair: FrozenFeatures) -> tuple[Positions, float]:
+    def select(self, pair: FrozenFeatures, name: str = "positions") -> tuple[Positions, float]:
         """The bridge's place, and the seconds that finding it took.
 
         Kept as a stage: a flat curve may be ranked otherwise by another machine's rounding.
@@ -248,106 +202,60 @@ class _Split:
             return Positions(**facts["positions"]), facts["seconds"]
 
         options = [self.experiment.pretrain, self.experiment.task]
-        return self._stage(name, options, compute, load)
+        return self.stage(name, options, compute, load)
 
-    def _bridge(self, model: BridgeModule, selection_seconds: float) -> dict[str, Any]:
-        """The run's own training: `--trainer.*`, checkpoints, any number of processes."""
-        name = f"split-{self.number}"
-        arm = self._fit_bridge(
-            model,
-            self.experiment.bridge_trainer(name),
-            self.new,
-            self.features,
-            self.positions,
-            self.experiment.checkpoint_of(name),
-        )
-        if self.experiment.leader:
-            with self.experiment.run.replacing(f"models/{name}") as folder:
-                model.bridged.save_pretrained(folder)
-        arm["seconds"] += selection_seconds
-        return arm
+    def transfer(self, encoder: SignalEncoder, old: TaskModel) -> tuple[Transfer, float]:
+        """The problem between a new encoder and an old task model, and seconds of selection."""
+        new = frozen_encoder(encoder)
+        pairs = {part: self.parts[part] for part in ("pair", "val")}
+        features = {part: FrozenFeatures.of(own, new=new, old=old) for part, own in pairs.items()}
+        positions, seconds = self.select(features["pair"])
+        transfer = Transfer(new=new, old=old, pairs=pairs, features=features, positions=positions)
+        return transfer, seconds
 
-    def _untrained(self, model: BridgeModule) -> dict[str, Any]:
-        """Control: the same bridge, at its own place, on a new encoder that was never trained."""
-        with seeded(self._seed("untrained")):
-            new = frozen_encoder(SignalEncoder(**self.new.module.sizes))
-        features = {
-            part: own.of_new(new, self.parts[part].new) for part, own in self.features.items()
-        }
-        positions, seconds = self._select("positions-untrained", features["pair"])
-        trainer = self.experiment.stage_trainer(
-            f"split {self.number} untrained control", epochs=model.trainer.max_epochs
-        )
-        arm = self._fit_bridge(copy.deepcopy(model), trainer, new, features, positions)
-        arm["seconds"] += seconds
-        return arm
-
-    def _fit_bridge(
+    def fit_bridge(
         self,
         model: BridgeModule,
+        transfer: Transfer,
         trainer: Trainer,
-        new: BlockModel,
-        features: dict[str, FrozenFeatures],
-        positions: Positions,
         checkpoint: Path | None = None,
-    ) -> dict[str, Any]:
-        seed = self._seed("bridge")
-        pooled = {part: own.new_pooled[positions.new_block] for part, own in features.items()}
-        encoder = self.old.encoder
-        aligned = encoder.depth if model.align_at == "last" else positions.old_block
+    ) -> Cost:
+        """Connect a bridge and train it; its best epoch is kept.
+
+        Args:
+            model: not yet connected; `model.bridged` is the result.
+            transfer: what it bridges.
+            trainer: of the bridge alone.
+            checkpoint: where to go on.
+
+        Returns:
+            What it cost.
+        """
+        seed = self.seed("bridge")
+        old, positions, pairs = transfer.old, transfer.positions, transfer.pairs
+        pooled = {
+            part: own.new_pooled[positions.new_block] for part, own in transfer.features.items()
+        }
+        aligned = old.encoder.depth if model.align_at == "last" else positions.old_block
         with Cost() as cost, bad_input():
             replaced, target = token_states(
-                encoder, self.parts["pair"].old, [positions.old_block, aligned]
+                old.encoder, pairs["pair"].old, [positions.old_block, aligned]
             )
-            (val_target,) = token_states(encoder, self.parts["val"].old, [aligned])
+            (val_target,) = token_states(old.encoder, pairs["val"].old, [aligned])
             model.connect(
-                new=new,
-                old=self.old,
+                new=transfer.new,
+                old=old,
                 positions=positions,
                 new_pooled=pooled["pair"],
                 old_hidden=replaced,
                 seed=seed,
             )
             self.data.attach(
-                train=(pooled["pair"], target, features["pair"].logits),
-                val=(pooled["val"], val_target, features["val"].logits),
+                train=(pooled["pair"], target, transfer.features["pair"].logits),
+                val=(pooled["val"], val_target, transfer.features["val"].logits),
                 seed=seed,
             )
             trainer.callbacks.insert(0, KeepBest("val_agreement"))
             trainer.fit(model, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
-        bridged = model.bridged.cpu().eval()
-        return self._arm(predict(bridged, self.parts["test"].new), bridged, cost)
-
-    def _student(self, kind: DistillationKind) -> dict[str, Any]:
-        with Cost() as cost:
-            student = distil(
-                kind,
-                (self.parts["pair"], self.features["pair"]),
-                (self.parts["val"], self.features["val"]),
-                self.experiment.distillation,
-                new=self.new,
-                old=self.old,
-                stage=f"split {self.number} distil {kind}",
-                seed=self._seed("distil"),
-                new_trainer=self.experiment.stage_trainer,
-            )
-        return self._arm(predict(student, self.parts["test"].new), student, cost)
-
-    def _probe(self) -> dict[str, Any]:
-        block = self.positions.new_block
-        pair = self.features["pair"]
-        with Cost() as cost, bad_input():
-            probe = PseudoLabelProbe().fit(pair.new_pooled[block], pair.pseudo_labels)
-        predicted = probe.predict(self.features["test"].new_pooled[block])
-        return self._arm(predicted, probe.parameters, cost)
-
-    @staticmethod
-    def _arm(predicted: np.ndarray, trained: nn.Module | int, cost: Cost) -> dict[str, Any]:
-        if isinstance(trained, nn.Module):
-            trained = count_parameters(trained, trainable=True)
-        return {
-            "predicted": predicted,
-            "parameters": trained,
-            "seconds": cost.seconds,
-            "memory": cost.memory,
-        }
+        model.bridged.cpu().eval()
+        return cost

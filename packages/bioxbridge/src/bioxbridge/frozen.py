@@ -1,4 +1,4 @@
-"""What two frozen models say of a set of pairs, and what the bridge is trained on."""
+"""What two frozen models say of a set of pairs, and the problem that this poses."""
 
 from __future__ import annotations
 
@@ -66,3 +66,29 @@ class FrozenFeatures:
             pseudo_labels=self.pseudo_labels,
             groups=subjects,
         )
+
+
+@dataclass(kw_only=True)
+class Transfer:
+    """What a method of transfer is given: two frozen models and pairs without labels.
+
+    Attributes:
+        new: model of the new modality.
+        old: task model of the old modality, the teacher.
+        pairs: windows to learn from (`pair`) and to choose an epoch on (`val`).
+        features: what the models say of them, by the same names.
+        positions: the bridge's place.
+    """
+
+    new: BlockModel
+    old: TaskModel
+    pairs: dict[str, Pairs]
+    features: dict[str, FrozenFeatures]
+    positions: Positions
+
+    def with_new(self, new: BlockModel) -> Transfer:
+        """The same problem with another new model; its place has to be selected anew."""
+        features = {
+            part: own.of_new(new, self.pairs[part].new) for part, own in self.features.items()
+        }
+        return replace(self, new=new, features=features)

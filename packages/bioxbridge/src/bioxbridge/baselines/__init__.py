@@ -1,1 +1,1 @@
-"""What BioX-Bridge is compared with, behind the bridge's interface: new inputs to classes."""
+"""What BioX-Bridge is compared with, behind the bridge's interface: new inputs to logits."""

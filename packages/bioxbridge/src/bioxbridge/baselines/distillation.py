@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import lightning
 import torch
 from torch import Tensor, nn
 
-from bioxbridge.adapters import BlockModel, TaskModel
-from bioxbridge.callbacks import KeepBest
-from bioxbridge.data import row_loader
-from bioxbridge.frozen import FrozenFeatures
-from bioxbridge.losses import infonce, logits_kl
+from bioxbridge.adapters import TaskModel
+from bioxbridge.frozen import Transfer
+from bioxbridge.losses import cosine, infonce, logits_kl
 from bioxbridge.module import log_agreement
-from bioxbridge.windows import Pairs
-from papers_shared.errors import require_positive
 from papers_shared.seeds import seeded
 
-DistillationKind = Literal["logits", "contrast"]
-
-
-@dataclass(kw_only=True)
-class DistillationOptions:
-    """The students that the bridge is compared with.
-
-    Args:
-        kinds: `logits`, `contrast`, both or none.
-        epochs: passes over the pairs; the default equals the bridge's own.
-        learning_rate: Adam's.
-        batch_size: windows per step.
-    """
-
-    kinds: tuple[DistillationKind, ...] = ("logits", "contrast")
-    epochs: int = 40
-    learning_rate: float = 1e-3
-    batch_size: int = 64
-
-    def __post_init__(self) -> None:
-        require_positive("distillation", self, "epochs", "learning_rate", "batch_size")
+DistillationKind = Literal["logits", "feature", "contrast"]
 
 
 class Rescale(nn.Module):
@@ -56,39 +30,28 @@ class Rescale(nn.Module):
         return self.norm * nn.functional.normalize(pooled, dim=-1)
 
 
-def new_student(
-    new: BlockModel,
-    old: TaskModel,
-    *,
-    kind: DistillationKind,
-    new_width: int,
-    teacher_pooled: Tensor,
-    teacher_logits: Tensor,
-    seed: int,
-) -> TaskModel:
+def new_student(kind: DistillationKind, transfer: Transfer, *, seed: int) -> TaskModel:
     """A trainable copy of the new model with the head that its kind of distillation needs.
 
     Args:
-        new: frozen model of the new modality; copied.
-        old: the teacher.
-        kind: `logits` adds a new linear head; `contrast` adds a projection onto the teacher's
-            feature space, rescaled to its mean norm, and the teacher's own frozen head.
-        new_width: width of the new model's last block.
-        teacher_pooled: (N, D) pooled features of the teacher on the pairs.
-        teacher_logits: (N, C).
+        kind: `logits` adds a new linear head; `feature` and `contrast` add a projection onto the
+            teacher's feature space, rescaled to its mean norm, and the teacher's own frozen head.
+        transfer: the models and what they say of the pairs.
         seed: of the new weights.
     """
-    encoder = copy.deepcopy(new)
+    encoder = copy.deepcopy(transfer.new)
     encoder.frozen = False
     encoder.requires_grad_(True).train()
+    taught = transfer.features["pair"]
+    width = taught.new_pooled[-1].shape[1]
     with seeded(seed):
         if kind == "logits":
-            head: nn.Module = nn.Linear(new_width, teacher_logits.shape[1])
+            head: nn.Module = nn.Linear(width, taught.logits.shape[1])
         else:
             head = nn.Sequential(
-                nn.Linear(new_width, teacher_pooled.shape[1]),
-                Rescale(float(teacher_pooled.norm(dim=-1).mean())),
-                copy.deepcopy(old.head).requires_grad_(False),
+                nn.Linear(width, taught.last_pooled.shape[1]),
+                Rescale(float(taught.last_pooled.norm(dim=-1).mean())),
+                copy.deepcopy(transfer.old.head).requires_grad_(False),
             )
     return TaskModel(encoder, head)
 
@@ -100,8 +63,9 @@ class DistillationModule(lightning.LightningModule):
 
     Args:
         student: task model of the new modality; every weight is trained.
-        kind: `logits` matches the teacher's logits (KL at temperature 2); `contrast` matches
-            pooled features by InfoNCE, and the teacher's head reads the projected student.
+        kind: `logits` matches the teacher's logits (KL at temperature 2); `feature` matches its
+            pooled features by cosine, `contrast` by InfoNCE, and there the teacher's head reads
+            the projected student.
         learning_rate: Adam's, constant.
         temperature: of the logits loss.
     """
@@ -123,11 +87,12 @@ class DistillationModule(lightning.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_index: int) -> Tensor:
         """Loss of one batch."""
         inputs, teacher_pooled, teacher_logits = batch
-        if self.kind == "contrast":
-            projected = self.student.head[0](self.student.encoder(inputs).mean(dim=1))
-            loss = infonce(projected.unsqueeze(1), teacher_pooled.unsqueeze(1))
-        else:
+        if self.kind == "logits":
             loss = logits_kl(self.student(inputs), teacher_logits, self.temperature)
+        else:
+            projected = self.student.head[0](self.student.encoder(inputs).mean(dim=1))
+            match = infonce if self.kind == "contrast" else cosine
+            loss = match(projected.unsqueeze(1), teacher_pooled.unsqueeze(1))
         self.log("loss", loss, on_step=False, on_epoch=True)
         return loss
 
@@ -140,38 +105,3 @@ class DistillationModule(lightning.LightningModule):
         """Adam over the student."""
         trained = [p for p in self.student.parameters() if p.requires_grad]
         return torch.optim.Adam(trained, lr=self.learning_rate)
-
-
-def distil(
-    kind: DistillationKind,
-    pairs: tuple[Pairs, FrozenFeatures],
-    val: tuple[Pairs, FrozenFeatures],
-    options: DistillationOptions,
-    *,
-    new: BlockModel,
-    old: TaskModel,
-    stage: str,
-    seed: int,
-    new_trainer: Callable[..., lightning.Trainer],
-) -> TaskModel:
-    """Train a student and keep its best epoch by agreement with the teacher on `val`."""
-    student = new_student(
-        new,
-        old,
-        kind=kind,
-        new_width=pairs[1].new_pooled[-1].shape[1],
-        teacher_pooled=pairs[1].last_pooled,
-        teacher_logits=pairs[1].logits,
-        seed=seed,
-    )
-    rows, val_rows = (
-        (windows.new, features.last_pooled, features.logits) for windows, features in (pairs, val)
-    )
-    with seeded(seed):
-        trainer = new_trainer(stage, epochs=options.epochs, callbacks=[KeepBest("val_agreement")])
-        trainer.fit(
-            DistillationModule(student, kind=kind, learning_rate=options.learning_rate),
-            row_loader(*rows, batch_size=options.batch_size, shuffle=True, seed=seed),
-            row_loader(*val_rows, batch_size=512),
-        )
-    return student.eval()

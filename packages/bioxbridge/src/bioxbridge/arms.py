@@ -1,0 +1,185 @@
+"""The rows of the results table: every method on one split, scored and priced alike."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from bioxbridge.baselines.training import Baseline, train_baseline
+from bioxbridge.encoder import SignalEncoder
+from bioxbridge.experiment import Split
+from bioxbridge.frozen import Transfer, frozen_encoder
+from bioxbridge.metrics import agreement, classification_scores, confusion
+from bioxbridge.module import BridgeModule, predict
+from papers_shared.errors import bad_input
+from papers_shared.measure import Cost, count_flops, count_parameters
+from papers_shared.seeds import seeded
+
+RANDOM = "Random"
+BRIDGE = "Bridge"
+UNTRAINED = "Bridge, untrained encoder"
+BASELINES: dict[Baseline, str] = {
+    "logits": "Distillation, logits",
+    "feature": "Distillation, feature",
+    "contrast": "Distillation, contrast",
+    "lora": "Distillation, LoRA",
+    "translation": "Data translation",
+    "probe": "Probe on pseudo labels",
+}
+
+
+@dataclass(kw_only=True)
+class Arm:
+    """What one method predicts for the test windows, and what that cost.
+
+    Attributes:
+        predicted: classes, (N,).
+        parameters: trained ones.
+        flops: floating-point operations of one window at test time.
+        seconds: of training.
+        memory: that training added at its highest, MB.
+    """
+
+    predicted: np.ndarray
+    parameters: int
+    flops: int | None = None
+    seconds: float | None = None
+    memory: float | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, inputs: Tensor, cost: Cost) -> Arm:
+        """A trained model on test inputs."""
+        return cls(
+            predicted=predict(model, inputs),
+            parameters=count_parameters(model, trainable=True),
+            flops=count_flops(model, inputs[:1]),
+            seconds=cost.seconds,
+            memory=cost.memory,
+        )
+
+
+def compare(split: Split, model: BridgeModule) -> dict[str, Any]:
+    """Every method on one split.
+
+    Args:
+        split: of an experiment.
+        model: the bridge, not yet connected.
+
+    Returns:
+        `rows` (scores and cost by method), `positions`, and what the report says of the split;
+        empty in a process that is not the leader.
+
+    Raises:
+        UserError: the recordings cannot be used, or an encoder did not pretrain.
+    """
+    encoders, errors = split.encoders()
+    old, old_cost = split.task_model("old", encoders["old"])
+    supervised, new_cost = split.task_model("new", encoders["new"])
+    transfer, selection_seconds = split.transfer(encoders["new"], old)
+    bridge = _bridge(split, transfer, model, selection_seconds)
+    if not split.experiment.leader:
+        return {}
+    test, names = split.parts["test"], split.data
+    guess = np.random.RandomState(split.number).randint(split.classes, size=len(test))
+    arms = {
+        RANDOM: Arm(predicted=guess, parameters=0),
+        f"Oracle {names.old} (task model)": _oracle(old, test.old, old_cost),
+        f"Oracle {names.new} (supervised)": _oracle(supervised, test.new, new_cost),
+        **{
+            BASELINES[arm]: baseline(split, transfer, arm)
+            for arm in split.experiment.baselines.arms
+        },
+        BRIDGE: bridge,
+        UNTRAINED: _untrained(split, transfer, model),
+    }
+    teacher = predict(old, test.old)
+    return {
+        "split": split.number,
+        "rows": {name: scores(split, arm, teacher) for name, arm in arms.items()},
+        "positions": transfer.positions.as_dict(),
+        "describe": transfer.positions.describe(),
+        "reconstruction": errors,
+        "classes": split.classes,
+    }
+
+
+def scores(split: Split, arm: Arm, teacher: np.ndarray) -> dict[str, Any]:
+    """A method's row: scores on the labelled test windows, agreement, confusion, cost."""
+    labels = split.parts["test"].labels.numpy()
+    with bad_input():
+        return {
+            **classification_scores(labels, arm.predicted),
+            "agreement": agreement(arm.predicted, teacher),
+            "confusion": confusion(labels, arm.predicted, split.classes).tolist(),
+            "parameters": arm.parameters,
+            "kiloflops": None if arm.flops is None else arm.flops / 1000,
+            "seconds": arm.seconds,
+            "memory": arm.memory,
+        }
+
+
+def baseline(split: Split, transfer: Transfer, arm: Baseline) -> Arm:
+    """One baseline, kept as a stage."""
+    experiment = split.experiment
+
+    def compute(folder: Path) -> None:
+        with Cost() as cost, bad_input():
+            model = train_baseline(
+                arm,
+                transfer,
+                experiment.baselines,
+                stage=f"split {split.number} {BASELINES[arm].lower()}",
+                seed=split.seed("baseline", arm),
+                new_trainer=experiment.stage_trainer,
+            )
+        result = vars(Arm.of(model, split.parts["test"].new, cost))
+        np.save(folder / "predicted.npy", result.pop("predicted"))
+        (folder / "facts.json").write_text(json.dumps(result))
+
+    def load(folder: Path) -> Arm:
+        predicted = np.load(folder / "predicted.npy", allow_pickle=False)
+        return Arm(predicted=predicted, **json.loads((folder / "facts.json").read_text()))
+
+    # The other arms' being there or not changes nothing for this one.
+    options = replace(experiment.baselines, arms=(arm,))
+    return split.stage(
+        f"baseline-{arm}", [experiment.pretrain, experiment.task, options], compute, load
+    )
+
+
+def _oracle(task: nn.Module, inputs: Tensor, facts: dict[str, Any]) -> Arm:
+    return Arm(predicted=predict(task, inputs), flops=count_flops(task, inputs[:1]), **facts)
+
+
+def _bridge(split: Split, transfer: Transfer, model: BridgeModule, selection_seconds: float) -> Arm:
+    """The run's own training: `--trainer.*`, checkpoints, any number of processes."""
+    experiment, name = split.experiment, f"split-{split.number}"
+    trainer = experiment.bridge_trainer(name)
+    cost = split.fit_bridge(model, transfer, trainer, experiment.checkpoint_of(name))
+    cost.seconds += selection_seconds
+    if experiment.leader:
+        with experiment.run.replacing(f"models/{name}") as folder:
+            model.bridged.save_pretrained(folder)
+    return Arm.of(model.bridged, split.parts["test"].new, cost)
+
+
+def _untrained(split: Split, transfer: Transfer, model: BridgeModule) -> Arm:
+    """Control: the same bridge, at its own place, on a new encoder that was never trained."""
+    with seeded(split.seed("untrained")):
+        new = frozen_encoder(SignalEncoder(**transfer.new.module.sizes))
+    transfer = transfer.with_new(new)
+    positions, seconds = split.select(transfer.features["pair"], "positions-untrained")
+    transfer = replace(transfer, positions=positions)
+    trainer = split.experiment.stage_trainer(
+        f"split {split.number} untrained control", epochs=model.trainer.max_epochs
+    )
+    own = copy.deepcopy(model)
+    cost = split.fit_bridge(own, transfer, trainer)
+    cost.seconds += seconds
+    return Arm.of(own.bridged, split.parts["test"].new, cost)

@@ -1,0 +1,86 @@
+"""What the verbs that train have in common: their options, and the experiment built from them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from lightning.pytorch.cli import LightningArgumentParser
+
+from bioxbridge.baselines.training import BaselineOptions
+from bioxbridge.data import BiosignalData
+from bioxbridge.experiment import Experiment, Split
+from bioxbridge.pretraining import PretrainOptions
+from bioxbridge.task import TaskOptions
+from papers_shared.cli import MainJob
+from papers_shared.console import stderr
+from papers_shared.errors import UserError, bad_input
+from papers_shared.progress import stage_trainer
+
+
+class BridgeJob(MainJob):
+    """A verb on splits by subject: parses, checks, and hands out the splits."""
+
+    package = "bioxbridge"
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Options of the steps around the bridge."""
+        super().add_arguments_to_parser(parser)
+        parser.add_argument("--splits", type=int, default=3, help="Splits by subject to run.")
+        parser.add_class_arguments(PretrainOptions, "pretrain")
+        parser.add_class_arguments(TaskOptions, "task")
+        parser.add_class_arguments(BaselineOptions, "baselines")
+
+    def splits(self, data: BiosignalData) -> Iterator[Split]:
+        """The splits that the options ask for; all options are checked before the first.
+
+        Raises:
+            UserError: an option or a recording that cannot be used.
+        """
+        config = self.config["fit"]
+        self._check(config)
+        numbers = range(data.split_seed, data.split_seed + config["splits"])
+        with bad_input():
+            options = {
+                "pretrain": PretrainOptions(**config["pretrain"].as_dict()),
+                "task": TaskOptions(**config["task"].as_dict()),
+                "baselines": BaselineOptions(**config["baselines"].as_dict()),
+            }
+            pairs = data.pairs()
+            for number in numbers:
+                data.split(number)
+        stderr.print(
+            f"{len(pairs):,} windows of {len(np.unique(pairs.subjects))} subjects, "
+            f"{pairs.old.shape[1]} tokens each, {pairs.classes} classes"
+        )
+        experiment = Experiment(
+            data=data,
+            **options,
+            run=self.run,
+            seed=int(config["seed_everything"]),
+            stage_trainer=functools.partial(
+                stage_trainer,
+                run=self.run,
+                accelerator=self.device.accelerator,
+                precision=self.device.precision,
+            ),
+            bridge_trainer=self.new_trainer,
+            checkpoint_of=self.checkpoint_of,
+            leader=self.leader,
+        )
+        return (Split(experiment, number) for number in numbers)
+
+    def _check(self, config: Any) -> None:
+        """Refuse before the recordings are read what would only fail after hours."""
+        if config["splits"] < 1:
+            raise UserError(f"splits: {config['splits']} is not a positive number of splits")
+        epochs = config["trainer"]["max_epochs"]
+        if epochs is not None and epochs < 1 and config["trainer"]["max_steps"] < 1:
+            raise UserError(f"trainer.max_epochs: {epochs} trains no bridge")
+        if config["splits"] > 1 and self.resume not in (None, "last"):
+            raise UserError(
+                f"ckpt_path {self.resume}: is the bridge of one split; add --splits 1, or "
+                "resume all of them with --ckpt_path last"
+            )
