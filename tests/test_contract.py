@@ -215,4 +215,7 @@ def test_a_wrong_verb_is_refused_at_once(built_package: str, tmp_path: Path) -> 
 def test_every_verb_is_a_module_with_a_main(built_package: str) -> None:
     verbs = importlib.import_module(f"{built_package}.__main__").VERBS
     for verb in verbs:
-        assert callable(importlib.import_module(f"{built_package}.{verb}").main)
+        module = importlib.import_module(f"{built_package}.{verb}")
+        if hasattr(module, "__path__"):
+            module = importlib.import_module(f"{built_package}.{verb}.__main__")
+        assert callable(module.main)

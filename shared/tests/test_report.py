@@ -242,3 +242,12 @@ def test_markup_in_names_is_printed_as_it_is(results, monkeypatch):
     assert "[red]Name[/red]" in text
     assert "[blue]x[/blue]" in text
     assert "[b]T[/b]" in text
+
+
+def test_a_run_without_a_claim_shows_none(results, folder, device, capsys):
+    bare = dataclasses.replace(results, claim=None)
+    facts = {"config_yaml": "", "seconds": 1, "command": "python -m x", "seed": 0}
+    page = write_report(RunFolder(folder), bare, device=device, **facts).read_text()
+    assert "The paper's claim" not in page
+    print_table(bare)
+    assert "paper:" not in capsys.readouterr().out

@@ -206,7 +206,7 @@ def test_what_a_killed_stage_left_goes_when_it_is_computed_again(run):
 
 def test_an_existing_run_needs_something_to_resume(run):
     (run.path / "config.yaml").touch()
-    with pytest.raises(UserError, match=r"run\.dir .*run: holds nothing to resume"):
+    with pytest.raises(UserError, match=r"run folder .*run: holds no stages or checkpoints"):
         RunFolder.existing(run.path)
     run.checkpoints.mkdir()
     assert RunFolder.existing(run.path).path == run.path

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bioxbridge.report import PARAMETER_CUT, better_than, level_with
+from bioxbridge.summary import PARAMETER_CUT, better_than, level_with
 from bioxbridge.train import main
 from papers_shared.readme import write_results
 

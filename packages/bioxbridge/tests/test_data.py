@@ -119,45 +119,33 @@ def test_splits_share_no_subject_and_are_read_once(small):
     assert small.calls == [("npz", "somewhere")]
 
 
-@pytest.mark.parametrize(("fraction", "count"), [(0.5, 15), (0.1, 3), (0.001, 1)])
-def test_pair_fraction_thins_the_pairs_alone(small, fraction, count):
-    whole, thin = small().split(0), small(pair_fraction=fraction).split(0)
-    assert len(thin["pair"]) == count
-    assert set(thin["pair"].subjects) <= set(whole["pair"].subjects)
-    rows = {tuple(row) for row in whole["pair"].old.flatten(1).tolist()}
-    kept = [tuple(row) for row in thin["pair"].old.flatten(1).tolist()]
-    assert len(set(kept)) == count
-    assert set(kept) <= rows
-    for name in ("train", "val", "test"):
-        assert torch.equal(thin[name].old, whole[name].old)
-    again = small(pair_fraction=fraction).split(0)
-    assert torch.equal(again["pair"].old, thin["pair"].old)
-
-
 def test_tokens_of_both_sides_are_simultaneous_and_scaled():
     tokens = SpectralTokens()
-    pairs = tokenise(recordings(2), old="ECG", new="EDA", window=3.0, stride=1.0, tokens=tokens)
-    assert pairs.old.shape == (20, 5, 17)
-    assert pairs.new.shape == (20, 5, 34)
-    assert pairs.subjects.tolist() == ["s0"] * 10 + ["s1"] * 10
-    assert pairs.labels.tolist() == [0, 0, 0, 0, -1, -1, 1, 1, 1, 1] * 2
+    options = {"window": 3.0, "stride": 1.0, "tokens": tokens}
+    old, new = (tokenise(recordings(2), side, **options) for side in ("ECG", "EDA"))
+    assert old.tokens.shape == (20, 5, 17)
+    assert new.tokens.shape == (20, 5, 34)
+    for side in (old, new):
+        assert side.subjects.tolist() == ["s0"] * 10 + ["s1"] * 10
+        assert side.labels.tolist() == [0, 0, 0, 0, -1, -1, 1, 1, 1, 1] * 2
+        assert side.starts.tolist() == [*map(float, range(10))] * 2
+        assert len(set(side.recordings)) == 2
     # By hand: window 4 of the second recording, before scaling.
     signal = torch.from_numpy(recordings(2)[1].signals["EDA"].astype(np.float32))
     raw = tokens(signal[None, :, 4 * 32 : 7 * 32], 32.0)
     every = tokens(torch.stack([signal[:, s * 32 : (s + 3) * 32] for s in range(10)]), 32.0)
     spread, mean = torch.std_mean(every, dim=(0, 1), correction=0)
     torch.testing.assert_close(
-        pairs.new[14], ((raw - mean) / spread).clamp(-5, 5)[0], atol=1e-4, rtol=1e-4
+        new.tokens[14], ((raw - mean) / spread).clamp(-5, 5)[0], atol=1e-4, rtol=1e-4
     )
 
 
 def test_recordings_too_short_for_a_window_are_left_out_or_refused():
     mixed = [*recordings(1), *recordings(2, seconds=4.0)[1:]]
-    options = {"old": "ECG", "new": "EDA", "stride": 1.0, "tokens": SpectralTokens()}
-    pairs = tokenise(mixed, window=6.0, **options)
-    assert set(pairs.subjects) == {"s0"}
+    options = {"stride": 1.0, "tokens": SpectralTokens()}
+    assert set(tokenise(mixed, "EDA", window=6.0, **options).subjects) == {"s0"}
     with pytest.raises(ValueError, match=r"data\.window: 13\.0 s is longer .* \(12\.0 s\)"):
-        tokenise(mixed, window=13.0, **options)
+        tokenise(mixed, "EDA", window=13.0, **options)
 
 
 def test_a_missing_modality_is_refused(small):
@@ -172,8 +160,6 @@ def test_a_missing_modality_is_refused(small):
         ({"stride": -1.0}, r"data\.stride: -1\.0"),
         ({"frame": float("nan")}, r"data\.frame: nan"),
         ({"hop": 0.0}, r"data\.hop: 0\.0"),
-        ({"pair_fraction": 0.0}, r"data\.pair_fraction: 0\.0 is not in \(0, 1\]"),
-        ({"pair_fraction": 1.5}, r"data\.pair_fraction: 1\.5"),
         ({"batch_size": 0}, r"data\.batch_size: 0 is not positive"),
         ({"new": "ECG"}, r"data\.new: 'ECG' is also the old modality"),
     ],

@@ -153,7 +153,6 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--data.window", "-1"], "data.window: -1.0 seconds is not positive"),
         (["--data.window", "900"], "is longer than any recording"),
         (["--data.frame", "9"], "is shorter than a frame"),
-        (["--data.pair_fraction", "0"], "data.pair_fraction: 0.0 is not in (0, 1]"),
         (["--data.split_counts", "[9,9,9,9]"], "need 36 subjects, there are 10"),
         (["--data.split_counts", "[3,0,3,3]"], "data.split_counts: [3, 0, 3, 3] are not four"),
         (["--pretrain.epochs", "0"], "pretrain.epochs: 0 is not above zero"),
@@ -202,7 +201,7 @@ def test_a_refused_rerun_leaves_the_finished_run_as_it_was(whole, capsys):
 def test_last_in_a_folder_without_a_run_is_refused(tmp_path, capsys):
     options = ["--run.dir", str(tmp_path / "new"), "--ckpt_path", "last"]
     assert main([*FAST, *options]) == 2
-    assert "holds nothing to resume" in capsys.readouterr().err
+    assert "holds no stages or checkpoints" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

@@ -84,8 +84,19 @@ def write_report(
 
 def print_table(results: Results) -> None:
     """Print the results table, the claim with its verdict, and the notes."""
-    table, claim = results.table, results.claim
-    shown = rich.table.Table("", box=rich.box.SIMPLE_HEAD, title=Text(results.title))
+    print_results_table(results.title, results.table)
+    claim = results.claim
+    if claim is not None:
+        verdict = (HELD[claim.held], HELD_STYLES[HELD[claim.held]])
+        evidence = f": {claim.text} (paper: {claim.paper}; here: {claim.ours})"
+        console.print(Text.assemble(verdict, evidence))
+    for note in results.notes:
+        console.print(Text(f"- {note}"))
+
+
+def print_results_table(title: str, table: Table) -> None:
+    """Print a table, its best values bold and `ours` set off."""
+    shown = rich.table.Table("", box=rich.box.SIMPLE_HEAD, title=Text(title))
     shown.title_justify = "left"
     for column in table.columns:
         parts = [table.text(column, row) for row in table.rows]
@@ -99,11 +110,6 @@ def print_table(results: Results) -> None:
         style = "cyan" if ours else "dim" if row.get("reference") else ""
         shown.add_row("▸" if ours else "", *cells, style=style)
     print_whole(shown)
-    verdict = (HELD[claim.held], HELD_STYLES[HELD[claim.held]])
-    evidence = f": {claim.text} (paper: {claim.paper}; here: {claim.ours})"
-    console.print(Text.assemble(verdict, evidence))
-    for note in results.notes:
-        console.print(Text(f"- {note}"))
 
 
 def print_whole(table: rich.table.Table) -> None:

@@ -106,14 +106,18 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Everything a run reports; `metrics` are flat numbers for later programs."""
+    """Everything a run reports.
+
+    `metrics` are flat numbers for later programs; a verb that speaks to no claim of the paper has
+    none.
+    """
 
     package: str
     verb: str
     title: str
     table: Table
-    claim: Claim
     metrics: dict[str, float | None]
+    claim: Claim | None = None
     notes: list[str] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
 

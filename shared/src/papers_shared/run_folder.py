@@ -66,13 +66,13 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """A run's folder, to go on in.
+        """A run's folder, to go on in or to read.
 
         Raises:
             UserError: it holds neither a stage nor a checkpoint.
         """
         if not _can_resume(Path(path)):
-            raise UserError(f"run.dir {path}: holds nothing to resume; leave out --ckpt_path last")
+            raise UserError(f"run folder {path}: holds no stages or checkpoints of a run")
         return cls(path)
 
     def discard(self) -> None:

@@ -31,4 +31,7 @@ def run_verbs(package: str, verbs: dict[str, str], argv: list[str] | None = None
         hint = f"did you mean {close[0]!r}?" if close else f"verbs: {', '.join(verbs)}"
         stderr.print(f"error: {package} has no verb {verb!r}; {hint}", markup=False)
         return 2
-    return importlib.import_module(f"{package}.{verb}").main(rest)
+    module = importlib.import_module(f"{package}.{verb}")
+    if hasattr(module, "__path__"):  # a verb may share its name with a folder of modules
+        module = importlib.import_module(f"{package}.{verb}.__main__")
+    return module.main(rest)

@@ -64,16 +64,16 @@ class Arm:
         )
 
 
-def compare(split: Split, model: BridgeModule) -> dict[str, Any]:
+def compare(split: Split, model: BridgeModule | None) -> dict[str, Any]:
     """Every method on one split.
 
     Args:
         split: of an experiment.
-        model: the bridge, not yet connected.
+        model: the bridge, not yet connected; None leaves its rows out.
 
     Returns:
-        `rows` (scores and cost by method), `positions`, and what the report says of the split;
-        empty in a process that is not the leader.
+        `rows` (scores and cost by method), `positions`, and what the report says of the split, as
+        JSON values; empty in a process that is not the leader.
 
     Raises:
         UserError: the recordings cannot be used, or an encoder did not pretrain.
@@ -82,7 +82,9 @@ def compare(split: Split, model: BridgeModule) -> dict[str, Any]:
     old, old_cost = split.task_model("old", encoders["old"])
     supervised, new_cost = split.task_model("new", encoders["new"])
     transfer, selection_seconds = split.transfer(encoders["new"], old)
-    bridge = _bridge(split, transfer, model, selection_seconds)
+    bridges = {}
+    if model is not None:
+        bridges[BRIDGE] = _bridge(split, transfer, model, selection_seconds)
     if not split.experiment.leader:
         return {}
     test, names = split.parts["test"], split.data
@@ -95,15 +97,17 @@ def compare(split: Split, model: BridgeModule) -> dict[str, Any]:
             BASELINES[arm]: baseline(split, transfer, arm)
             for arm in split.experiment.baselines.arms
         },
-        BRIDGE: bridge,
-        UNTRAINED: _untrained(split, transfer, model),
+        **bridges,
     }
+    if model is not None:
+        arms[UNTRAINED] = _untrained(split, transfer, model)
     teacher = predict(old, test.old)
     return {
         "split": split.number,
+        "old": names.old,
+        "new": names.new,
         "rows": {name: scores(split, arm, teacher) for name, arm in arms.items()},
         "positions": transfer.positions.as_dict(),
-        "describe": transfer.positions.describe(),
         "reconstruction": errors,
         "classes": split.classes,
     }
@@ -138,18 +142,12 @@ def baseline(split: Split, transfer: Transfer, arm: Baseline) -> Arm:
                 seed=split.seed("baseline", arm),
                 new_trainer=experiment.stage_trainer,
             )
-        result = vars(Arm.of(model, split.parts["test"].new, cost))
-        np.save(folder / "predicted.npy", result.pop("predicted"))
-        (folder / "facts.json").write_text(json.dumps(result))
-
-    def load(folder: Path) -> Arm:
-        predicted = np.load(folder / "predicted.npy", allow_pickle=False)
-        return Arm(predicted=predicted, **json.loads((folder / "facts.json").read_text()))
+        _write(folder, Arm.of(model, split.parts["test"].new, cost))
 
     # The other arms' being there or not changes nothing for this one.
     options = replace(experiment.baselines, arms=(arm,))
     return split.stage(
-        f"baseline-{arm}", [experiment.pretrain, experiment.task, options], compute, load
+        f"baselines/{arm}", [experiment.pretrain, experiment.task, options], compute, _read
     )
 
 
@@ -169,17 +167,57 @@ def _bridge(split: Split, transfer: Transfer, model: BridgeModule, selection_sec
     return Arm.of(model.bridged, split.parts["test"].new, cost)
 
 
+def another_bridge(
+    split: Split, transfer: Transfer, model: BridgeModule, *, name: str, epochs: int
+) -> Arm:
+    """A further bridge beside the run's own, kept as a stage.
+
+    Args:
+        split: of an experiment.
+        transfer: what it bridges, at its place.
+        model: a bridge; a copy of it is trained.
+        name: of the stage.
+        epochs: passes over the pairs.
+    """
+    experiment = split.experiment
+
+    def compute(folder: Path) -> None:
+        trainer = experiment.stage_trainer(f"split {split.number} {name}", epochs=epochs)
+        own = copy.deepcopy(model)
+        cost = split.fit_bridge(own, transfer, trainer)
+        _write(folder, Arm.of(own.bridged, split.parts["test"].new, cost))
+
+    facts = {
+        "bridge": dict(model.hparams),
+        "epochs": epochs,
+        "batch_size": split.data.batch_size,
+        "pairs": len(transfer.pairs["pair"]),
+        "new_block": transfer.positions.new_block,
+        "old_block": transfer.positions.old_block,
+    }
+    options = [experiment.pretrain, experiment.task, facts]
+    return split.stage(f"bridges/{name.replace(' ', '-')}", options, compute, _read)
+
+
 def _untrained(split: Split, transfer: Transfer, model: BridgeModule) -> Arm:
     """Control: the same bridge, at its own place, on a new encoder that was never trained."""
     with seeded(split.seed("untrained")):
         new = frozen_encoder(SignalEncoder(**transfer.new.module.sizes))
     transfer = transfer.with_new(new)
     positions, seconds = split.select(transfer.features["pair"], "positions-untrained")
-    transfer = replace(transfer, positions=positions)
-    trainer = split.experiment.stage_trainer(
-        f"split {split.number} untrained control", epochs=model.trainer.max_epochs
+    epochs = model.trainer.max_epochs
+    arm = another_bridge(
+        split, transfer.at(positions), model, name="untrained control", epochs=epochs
     )
-    own = copy.deepcopy(model)
-    cost = split.fit_bridge(own, transfer, trainer)
-    cost.seconds += seconds
-    return Arm.of(own.bridged, split.parts["test"].new, cost)
+    return replace(arm, seconds=arm.seconds + seconds)
+
+
+def _write(folder: Path, arm: Arm) -> None:
+    facts = vars(arm).copy()
+    np.save(folder / "predicted.npy", facts.pop("predicted"))
+    (folder / "facts.json").write_text(json.dumps(facts))
+
+
+def _read(folder: Path) -> Arm:
+    predicted = np.load(folder / "predicted.npy", allow_pickle=False)
+    return Arm(predicted=predicted, **json.loads((folder / "facts.json").read_text()))

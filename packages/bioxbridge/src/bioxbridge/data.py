@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import lightning
@@ -106,7 +107,6 @@ class BiosignalData(lightning.LightningDataModule):
         split_counts: subjects in train, val, pair and test.
         split_seed: seed of the first split; further splits take the following numbers.
         batch_size: windows per step, over all processes together.
-        pair_fraction: share of the unlabelled pairs that is used, in (0, 1].
         frame: seconds per token.
         hop: seconds between tokens.
         max_frequency: highest frequency of a token, Hz.
@@ -125,7 +125,6 @@ class BiosignalData(lightning.LightningDataModule):
         split_counts: Sequence[int] = (3, 1, 3, 3),
         split_seed: int = 0,
         batch_size: int = 64,
-        pair_fraction: float = 1.0,
         frame: float = 1.0,
         hop: float = 0.5,
         max_frequency: float = 12.0,
@@ -140,8 +139,6 @@ class BiosignalData(lightning.LightningDataModule):
                 f"data.split_counts: {list(split_counts)} are not four counts of at least 1, of "
                 f"subjects in {', '.join(SPLITS)}"
             )
-        if not 0 < pair_fraction <= 1:
-            raise ValueError(f"data.pair_fraction: {pair_fraction} is not in (0, 1]")
         if batch_size < 1:
             raise ValueError(f"data.batch_size: {batch_size} is not positive")
         if old == new:
@@ -155,8 +152,8 @@ class BiosignalData(lightning.LightningDataModule):
         self.split_counts = list(split_counts)
         self.split_seed = split_seed
         self.batch_size = batch_size
-        self.pair_fraction = pair_fraction
         self.tokens = SpectralTokens(frame=frame, hop=hop, max_frequency=max_frequency, means=means)
+        self._recordings: list[Recording] | None = None
         self._pairs: Pairs | None = None
         self._rows: dict[str, tuple[Tensor, ...]] = {}
         self._seed = 0
@@ -170,25 +167,30 @@ class BiosignalData(lightning.LightningDataModule):
             "window": self.window,
             "stride": self.stride,
             "split_counts": self.split_counts,
-            "pair_fraction": self.pair_fraction,
             "tokens": vars(self.tokens),
         }
 
-    def pairs(self) -> Pairs:
-        """Tokens of all recordings; read once.
+    def windows(self, modality: str) -> Windows:
+        """Tokens of one modality of all recordings.
 
         Raises:
-            ValueError: a recording cannot be used, or is too short for one window.
+            ValueError: a recording cannot be used, or all are too short for one window.
+        """
+        if self._recordings is None:
+            self._recordings = load_recordings(self.source, self.path)
+        options = {"window": self.window, "stride": self.stride, "tokens": self.tokens}
+        return tokenise(self._recordings, modality, **options)
+
+    def pairs(self) -> Pairs:
+        """Simultaneous windows of both modalities of all recordings; read once.
+
+        Raises:
+            ValueError: see `windows`.
         """
         if self._pairs is None:
-            self._pairs = tokenise(
-                load_recordings(self.source, self.path),
-                old=self.old,
-                new=self.new,
-                window=self.window,
-                stride=self.stride,
-                tokens=self.tokens,
-            )
+            old, new = self.windows(self.old), self.windows(self.new)
+            self._pairs = Pairs(old.tokens, new.tokens, old.labels, old.subjects)
+            self._recordings = None
         return self._pairs
 
     def split(self, seed: int) -> dict[str, Pairs]:
@@ -199,10 +201,6 @@ class BiosignalData(lightning.LightningDataModule):
         """
         pairs = self.pairs()
         masks = split_subjects(pairs.subjects, self.split_counts, seed)
-        if self.pair_fraction < 1:
-            rows = np.flatnonzero(masks["pair"])
-            count = max(1, round(self.pair_fraction * len(rows)))
-            masks["pair"] = np.sort(np.random.RandomState(seed).permutation(rows)[:count])
         parts = {name: pairs.subset(mask) for name, mask in masks.items()}
         for name in ("train", "val", "test"):
             if (parts[name].labels == UNLABELLED).all():
@@ -238,48 +236,67 @@ class BiosignalData(lightning.LightningDataModule):
         )
 
 
+@dataclass(kw_only=True)
+class Windows:
+    """Windows of one modality.
+
+    Attributes:
+        tokens: (N, T, F), scaled per subject.
+        labels: (N,) classes, -1 where unknown.
+        subjects: (N,) names.
+        recordings: (N,) names of the recordings.
+        starts: (N,) seconds from the start of the recording.
+    """
+
+    tokens: Tensor
+    labels: Tensor
+    subjects: np.ndarray
+    recordings: np.ndarray
+    starts: np.ndarray
+
+
 def tokenise(
     recordings: list[Recording],
+    modality: str,
     *,
-    old: str,
-    new: str,
     window: float,
     stride: float,
     tokens: Callable[[Tensor, float], Tensor],
-) -> Pairs:
-    """Cut recordings into simultaneous windows and turn both sides into scaled tokens.
+) -> Windows:
+    """Cut recordings into windows and turn one modality into scaled tokens.
 
     Raises:
-        ValueError: no recording is as long as a window, or one lacks a modality.
+        ValueError: no recording is as long as a window, one lacks the modality, or they differ in
+            what they give.
     """
-    sides: dict[str, list[Tensor]] = {old: [], new: []}
-    labels, subjects = [], []
+    found: list[Tensor] = []
+    labels, subjects, names, starts = [], [], [], []
     for recording in recordings:
-        for modality in (old, new):
-            cut, cut_labels = cut_windows(recording, modality, seconds=window, stride=stride)
-            for channel in np.flatnonzero(np.ptp(recording.signals[modality], axis=1) == 0):
-                _LOGGER.warning(
-                    "%s: %s: channel %d never varies", recording.name, modality, channel
-                )
-            if len(cut):
-                rate = recording.rates[modality]
-                found = tokens(torch.from_numpy(cut), rate)
-                if sides[modality] and found.shape[1:] != sides[modality][0].shape[1:]:
-                    raise ValueError(
-                        f"{recording.name}: {modality} at {rate} Hz with {cut.shape[1]} channels "
-                        f"gives tokens {tuple(found.shape[1:])}, the recordings before it "
-                        f"{tuple(sides[modality][0].shape[1:])}; rates and channels must agree"
-                    )
-                sides[modality].append(found)
+        cut, cut_labels = cut_windows(recording, modality, seconds=window, stride=stride)
+        for channel in np.flatnonzero(np.ptp(recording.signals[modality], axis=1) == 0):
+            _LOGGER.warning("%s: %s: channel %d never varies", recording.name, modality, channel)
+        if not len(cut):
+            continue
+        rate = recording.rates[modality]
+        found.append(tokens(torch.from_numpy(cut), rate))
+        if found[-1].shape[1:] != found[0].shape[1:]:
+            raise ValueError(
+                f"{recording.name}: {modality} at {rate} Hz with {cut.shape[1]} channels gives "
+                f"tokens {tuple(found[-1].shape[1:])}, the recordings before it "
+                f"{tuple(found[0].shape[1:])}; rates and channels must agree"
+            )
         labels.append(cut_labels)
-        subjects.append(np.full(len(cut_labels), recording.subject))
-    if not sides[old]:
+        subjects.append(np.full(len(cut), recording.subject))
+        names.append(np.full(len(cut), recording.name))
+        starts.append(stride * np.arange(len(cut)))
+    if not found:
         longest = max(recording.seconds for recording in recordings)
         raise ValueError(f"data.window: {window} s is longer than any recording ({longest:.1f} s)")
-    names = np.concatenate(subjects)
-    return Pairs(
-        standardise_by_subject(torch.cat(sides[old]), names),
-        standardise_by_subject(torch.cat(sides[new]), names),
-        torch.from_numpy(np.concatenate(labels)),
-        names,
+    people = np.concatenate(subjects)
+    return Windows(
+        tokens=standardise_by_subject(torch.cat(found), people),
+        labels=torch.from_numpy(np.concatenate(labels)),
+        subjects=people,
+        recordings=np.concatenate(names),
+        starts=np.concatenate(starts),
     )

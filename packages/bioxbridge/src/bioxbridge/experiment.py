@@ -93,7 +93,8 @@ class Split:
 
         Args:
             name: of the step.
-            options: dataclasses that its result depends on, besides seed and recordings.
+            options: dataclasses or dictionaries that its result depends on, besides seed and
+                recordings.
             compute: see there.
             load: see there.
         """
@@ -101,7 +102,10 @@ class Split:
             "seed": self.experiment.seed,
             "data": self.data.settings(),
             "content": self._content,
-            **{type(option).__name__: asdict(option) for option in options},
+            **{
+                type(option).__name__: option if isinstance(option, dict) else asdict(option)
+                for option in options
+            },
         }
         return self.experiment.run.stage(
             f"split-{self.number}/{name}",

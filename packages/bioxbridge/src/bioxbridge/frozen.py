@@ -53,6 +53,16 @@ class FrozenFeatures:
         """The same old model beside another new one, which alone runs."""
         return replace(self, new_pooled=pooled_states(new, inputs, range(1, new.depth + 1)))
 
+    def subset(self, rows: np.ndarray) -> FrozenFeatures:
+        """The features at some rows."""
+        index = torch.as_tensor(rows)
+        return FrozenFeatures(
+            new_pooled=[pooled[index] for pooled in self.new_pooled],
+            old_pooled=[pooled[index] for pooled in self.old_pooled],
+            last_pooled=self.last_pooled[index],
+            logits=self.logits[index],
+        )
+
     @property
     def pseudo_labels(self) -> np.ndarray:
         """Classes that the old task model predicts, (N,)."""
@@ -85,6 +95,27 @@ class Transfer:
     pairs: dict[str, Pairs]
     features: dict[str, FrozenFeatures]
     positions: Positions
+
+    def at(self, positions: Positions) -> Transfer:
+        """The same problem with the bridge in another place."""
+        return replace(self, positions=positions)
+
+    def with_pairs(self, fraction: float, *, seed: int) -> Transfer:
+        """The same problem with a random share of the pairs, in (0, 1]; at least one is left.
+
+        Raises:
+            ValueError: the share is outside of that range.
+        """
+        if not 0 < fraction <= 1:
+            raise ValueError(f"pairs: a share of {fraction} is not in (0, 1]")
+        count = len(self.pairs["pair"])
+        rows = np.random.RandomState(seed).permutation(count)
+        rows = np.sort(rows[: max(1, round(fraction * count))])
+        return replace(
+            self,
+            pairs=self.pairs | {"pair": self.pairs["pair"].subset(rows)},
+            features=self.features | {"pair": self.features["pair"].subset(rows)},
+        )
 
     def with_new(self, new: BlockModel) -> Transfer:
         """The same problem with another new model; its place has to be selected anew."""

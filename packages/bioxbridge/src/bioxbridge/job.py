@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from bioxbridge.baselines.training import BaselineOptions
 from bioxbridge.data import BiosignalData
 from bioxbridge.experiment import Experiment, Split
 from bioxbridge.pretraining import PretrainOptions
+from bioxbridge.summary import summarise
 from bioxbridge.task import TaskOptions
 from papers_shared.cli import MainJob
 from papers_shared.console import stderr
@@ -71,6 +72,13 @@ class BridgeJob(MainJob):
             leader=self.leader,
         )
         return (Split(experiment, number) for number in numbers)
+
+    def finish_splits(self, compared: Iterable[dict[str, Any]]) -> None:
+        """Compare on every split, keep the rows in `splits.json`, and write the report."""
+        splits = list(compared)
+        if self.leader:
+            self.run.write_json("splits.json", splits)
+            self.finish(summarise(splits, verb=self.verb, figures=self.run.figures))
 
     def _check(self, config: Any) -> None:
         """Refuse before the recordings are read what would only fail after hours."""

@@ -67,6 +67,7 @@ class BridgeModule(lightning.LightningModule):
         learning_rate: float = 1e-3,
     ) -> None:
         super().__init__()
+        self.save_hyperparameters()
         if kl_weight < 0:
             raise ValueError(f"model.kl_weight: {kl_weight} is below 0")
         self.own_settings: dict[str, Any] = {
@@ -165,7 +166,7 @@ class BridgeModule(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam over the bridge."""
-        return torch.optim.Adam(self.bridged.bridge.parameters(), lr=self.learning_rate)
+        return torch.optim.Adam(self.bridged.bridge.parameters(), lr=self.learning_rate, fused=True)
 
     def fingerprint(self) -> str:
         """A hash of the frozen models' weights, between which alone a bridge means something."""

@@ -125,6 +125,68 @@ def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
         _save(figure, path)
 
 
+def plot_places(path: Path, splits: list[dict[str, Any]], depths: tuple[int, int]) -> None:
+    """Balanced accuracy of a bridge at every place, one panel a split; the selected is ringed.
+
+    Args:
+        path: PNG file to write.
+        splits: `split`, `positions` and `accuracy`, (percent, seconds) by (new, old) block.
+        depths: blocks of the new and of the old model.
+    """
+    grids = np.full((len(splits), *depths), np.nan)
+    for grid, split in zip(grids, splits, strict=True):
+        for place, (accuracy, _) in split["accuracy"].items():
+            grid[place] = accuracy
+    with mpl.rc_context(_STYLE):
+        width = max(3.4, 1.9 * len(splits) + 1)
+        figure, panels = plt.subplots(
+            1, len(splits), figsize=(width, 2.9), squeeze=False, sharey=True
+        )
+        for axes, grid, split in zip(panels[0], grids, splits, strict=True):
+            image = axes.imshow(grid, cmap="Blues", vmin=np.nanmin(grids), vmax=np.nanmax(grids))
+            chosen = split["positions"]
+            axes.plot(chosen.old_block, chosen.new_block, "o", ms=16, mfc="none", mec="#dc2626")
+            axes.set_title(f"split {split['split']}")
+            axes.set_xticks(range(depths[1]))
+            axes.set_yticks(range(depths[0]))
+            axes.set_xlabel("old block")
+        panels[0][0].set_ylabel("new block")
+        figure.colorbar(image, ax=panels[0], label="balanced accuracy (%)")
+        _save(figure, path)
+
+
+def plot_sweep(
+    path: Path,
+    names: list[str],
+    combinations: list[tuple[Any, ...]],
+    accuracy: list[list[float]],
+    *,
+    chance: float,
+) -> None:
+    """Balanced accuracy by option: mean as a line or bar, each split as a point.
+
+    Args:
+        path: PNG file to write.
+        names: of the options that vary.
+        combinations: their values.
+        accuracy: percent, one list a combination, one value a split.
+        chance: balanced accuracy of a guess, percent.
+    """
+    labels = ["\n".join(map(str, values)) for values in combinations]
+    places = range(len(combinations))
+    with mpl.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(max(4.0, 0.7 * len(labels) + 1.6), 3.4))
+        axes.plot(places, [np.mean(found) for found in accuracy], "_", ms=22, mew=3, color=ACCENT)
+        for place, found in zip(places, accuracy, strict=True):
+            axes.plot([place] * len(found), found, "o", color=INK, ms=4, alpha=0.6)
+        axes.axhline(chance, color=INK, lw=1, ls=":")
+        axes.set_xticks(places, labels)
+        axes.margins(x=0.08)
+        axes.set_xlabel(", ".join(names))
+        axes.set_ylabel("balanced accuracy (%)")
+        _save(figure, path)
+
+
 def plot_confusion(path: Path, matrix: np.ndarray, *, title: str) -> None:
     """Confusion matrix in percent of each true class.
 

@@ -1,239 +1,87 @@
-"""From the rows of every split to the table, the claim and the figures of a run."""
+"""`python -m bioxbridge.report RUN [RUN ...]`: the splits of several runs in one report.
+
+Splits may so run on several machines, each with its own `--data.split_seed`.
+"""
 
 from __future__ import annotations
 
-import re
+import itertools
+import json
+import shlex
+import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bioxbridge import plots
-from bioxbridge.arms import BASELINES, BRIDGE, RANDOM, UNTRAINED
-from bioxbridge.metrics import t_interval
-from papers_shared.results import Claim, Column, Figure, Results, Table
-
-STUDENT = BASELINES["logits"]
-PROBE = BASELINES["probe"]
-
-# The paper calls the bridge as good as distillation where it is at most 3.4 points behind
-# (table 2, ISRUC ECG to EEG), and cuts 87.9 to 99.1 % of the trainable parameters.
-LEVEL_WITHIN = 3.4
-PARAMETER_CUT = 87.9
-# Below this many points over chance a task model has little to transfer.
-WEAK_TEACHER = 20.0
-
-COLUMNS = [
-    Column(key="method", label="Method", digits=None),
-    Column(key="balanced_accuracy", label="Balanced accuracy %", higher_is_better=True),
-    Column(key="macro_f1", label="Macro-F1 %", higher_is_better=True),
-    Column(key="weighted_f1", label="Weighted-F1 %", higher_is_better=True),
-    Column(key="agreement", label="Agrees with teacher %", higher_is_better=True),
-    Column(key="parameters", label="Trainable", digits=0, higher_is_better=False),
-    Column(key="kiloflops", label="kFLOP a window", digits=0, higher_is_better=False),
-    Column(key="seconds", label="Seconds"),
-    Column(key="memory", label="Memory MB"),
-]
+from bioxbridge.summary import summarise
+from papers_shared.command import run_verb
+from papers_shared.console import stderr
+from papers_shared.device import choose_device
+from papers_shared.errors import UserError
+from papers_shared.report import print_table, write_report
+from papers_shared.run_folder import RunFolder
 
 
-def summarise(splits: list[dict[str, Any]], *, old: str, new: str, figures: Path) -> Results:
-    """Average over splits and draw the figures.
+@dataclass(kw_only=True)
+class ReportOptions:
+    """Put the splits of several runs into one report.
 
     Args:
-        splits: one dictionary a split, as the main job collects them.
-        old: name of the labelled modality.
-        new: name of the unlabelled modality.
-        figures: folder that receives the PNG files.
+        runs: folders of `train` runs, of the same two modalities and different splits.
+        out: folder for the report; a new one under `runs` by default.
     """
-    methods = list(splits[0]["rows"])
-    classes = splits[0]["classes"]
-    references = [m for m in methods if m in (RANDOM, UNTRAINED) or m.startswith("Oracle")]
-    rows = [_average(name, splits, reference=name in references) for name in methods]
-    by_method = {row["method"]: row for row in rows}
-    chance = 100 / classes
-    scores = {
-        name: np.array([split["rows"][name]["balanced_accuracy"] for split in splits])
-        for name in methods
-    }
-    shown = [{**row, "splits": scores[row["method"]]} for row in rows]
-    plots.plot_scores(figures / "scores.png", shown, ours=BRIDGE, chance=chance)
-    plots.plot_cost(
-        figures / "cost.png",
-        [row for row in rows if not row["reference"]],
-        ours=BRIDGE,
-    )
-    plots.plot_selection(
-        figures / "selection.png", [{"split": s["split"], **s["positions"]} for s in splits]
-    )
-    plots.plot_confusion(
-        figures / "confusion.png",
-        np.sum([split["rows"][BRIDGE]["confusion"] for split in splits], axis=0),
-        title=f"Bridge, {new} alone, {len(splits)} test split{'s' * (len(splits) > 1)}",
-    )
-    return Results(
-        package="bioxbridge",
-        verb="train",
-        title=f"BioX-Bridge: {old} to {new}",
-        table=Table(
-            columns=COLUMNS,
-            rows=rows,
-            ours=[BRIDGE],
-            caption=(
-                f"Test subjects, {new} alone except the {old} oracle; {_over(len(splits))}. "
-                f"Chance is {chance:.1f} %. Seconds are those of training and, for the bridge, of "
-                "finding its place; memory is what training added at its highest."
-            ),
-        ),
-        claim=_claim(scores, by_method, chance),
-        metrics=_metrics(by_method, scores, splits),
-        notes=_notes(splits, scores, chance, old=old, new=new),
-        figures=[
-            Figure(
-                path="figures/scores.png",
-                caption="Balanced accuracy of each method; points are single splits.",
-            ),
-            Figure(
-                path="figures/cost.png",
-                caption="What each method trains, and how well it then does.",
-            ),
-            Figure(
-                path="figures/selection.png",
-                caption="Two-stage selection of the bridge's place; the choice is ringed.",
-            ),
-            Figure(
-                path="figures/confusion.png",
-                caption="Confusion of the bridge on test subjects, percent of each true class.",
-            ),
-        ],
-    )
+
+    runs: list[str]
+    out: str | None = None
 
 
-def _average(name: str, splits: list[dict[str, Any]], *, reference: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {"method": name, "reference": reference}
-    for column in COLUMNS[1:]:
-        values = [split["rows"][name].get(column.key) for split in splits]
-        if any(value is None for value in values):
-            row[column.key] = None
-            continue
-        if column.key == "parameters" and min(values) < max(values):
-            # A task model is a probe on one split and fine-tuned on another: no mean of the two.
-            row[column.key] = f"{min(values):,} to {max(values):,}"
-            continue
-        row[column.key] = float(np.mean(values))
-        if column.label.endswith("%") and len(splits) > 1:
-            row[f"{column.key}_spread"] = float(np.std(values, ddof=1))
-    return row
+def report(options: ReportOptions) -> None:
+    """Read the runs and write their common report.
 
-
-def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chance: float) -> Claim:
-    text = "As accurate as distilling a whole student, with a fraction of its trainable parameters"
-    paper = "-3.4 to +1.2 points, 87.9 to 99.1 % fewer parameters"
-    if STUDENT not in scores:
-        return Claim(text=text, paper=paper, ours="no student was trained", held=None)
-    mean, low, high = t_interval(scores[BRIDGE] - scores[STUDENT])
-    cut = 100 * (1 - rows[BRIDGE]["parameters"] / rows[STUDENT]["parameters"])
-    interval = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
-    # A bridge at chance that is level with a student at chance decides nothing.
-    learned = scores[BRIDGE].mean() >= chance + WEAK_TEACHER
-    if not learned:
-        ours = f"nothing to compare: the bridge is at {scores[BRIDGE].mean():.1f} %, chance at"
-        return Claim(text=text, paper=paper, ours=f"{ours} {chance:.1f} %", held=None)
-    held = level_with(low, high)
-    if cut < PARAMETER_CUT:
-        held = False
-    return Claim(
-        text=text,
-        paper=paper,
-        ours=f"{mean:+.1f}{interval} points, {cut:.1f} % fewer parameters",
-        held=held,
-    )
-
-
-def _over(splits: int) -> str:
-    if splits == 1:
-        return "one split by subject"
-    return f"mean ± standard deviation over {splits} splits by subject"
-
-
-def better_than(low: float, high: float) -> bool | None:
-    """Whether an interval of differences shows the bridge ahead: None when it holds zero."""
-    if low > 0:
-        return True
-    return False if high < 0 else None
-
-
-def level_with(low: float, high: float) -> bool | None:
-    """Whether an interval of differences shows the bridge level with distillation.
-
-    Returns:
-        True when all of it lies above -`LEVEL_WITHIN`, False when all lies below, None otherwise.
+    Raises:
+        UserError: a folder holds no splits, or they do not fit together.
     """
-    if low >= -LEVEL_WITHIN:
-        return True
-    return False if high < -LEVEL_WITHIN else None
+    started = time.perf_counter()
+    splits: dict[int, dict[str, Any]] = {}
+    sources: dict[int, str] = {}
+    for folder in options.runs:
+        for split in RunFolder.existing(folder).read_json("splits.json"):
+            number = split["split"]
+            if number in splits:
+                raise UserError(f"{folder}: split {number} is also in {sources[number]}")
+            first = next(iter(splits.values()), split)
+            for key in ("old", "new", "classes"):
+                if split[key] != first[key]:
+                    raise UserError(f"{folder}: {key} {split[key]!r}, before {first[key]!r}")
+            if split["rows"].keys() != first["rows"].keys():
+                raise UserError(f"{folder}: methods {list(split['rows'])} differ from the first's")
+            splits[number], sources[number] = split, folder
+    if not splits:
+        raise UserError("runs: name at least one run folder")
+    run = RunFolder(options.out) if options.out else RunFolder.create("bioxbridge")
+    results = summarise(list(splits.values()), verb="report", figures=run.figures)
+    configs = [Path(folder, "config.yaml").read_text(encoding="utf-8") for folder in options.runs]
+    write_report(
+        run,
+        results,
+        config_yaml="---\n".join(configs),
+        seconds=time.perf_counter() - started,
+        device=choose_device("cpu"),
+        command=shlex.join(["python", "-m", "bioxbridge.report", *options.runs]),
+        seed=0,
+    )
+    print_table(results)
+    stderr.print(f"report: {run.path / 'report.html'}", markup=False)
 
 
-def _metrics(
-    rows: dict[str, dict[str, Any]], scores: dict[str, np.ndarray], splits: list[dict[str, Any]]
-) -> dict[str, float | None]:
-    metrics: dict[str, float | None] = {"splits": float(len(splits))}
-    for name, row in rows.items():
-        key = _key(name)
-        for column in COLUMNS[1:]:
-            value = row[column.key]
-            metrics[f"{key}/{column.key}"] = None if isinstance(value, str) else value
-    for rival in (RANDOM, *BASELINES.values(), UNTRAINED):
-        if rival in scores:
-            key = _key(rival)
-            mean, low, high = t_interval(scores[BRIDGE] - scores[rival])
-            metrics[f"bridge_minus_{key}"] = mean
-            metrics[f"bridge_minus_{key}/low"] = low
-            metrics[f"bridge_minus_{key}/high"] = high
-    return metrics
+def main(argv: list[str] | None = None) -> int:
+    """Write the common report; returns the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    runs = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
+    flags = [f"--runs={json.dumps(runs)}"] * bool(runs) + arguments[len(runs) :]
+    return run_verb("bioxbridge", "report", ReportOptions, report, flags)
 
 
-def _key(method: str) -> str:
-    """A method's name as part of a metric's name."""
-    return re.sub(r"[^a-z0-9]+", "_", method.lower()).strip("_")
-
-
-def _notes(
-    splits: list[dict[str, Any]],
-    scores: dict[str, np.ndarray],
-    chance: float,
-    *,
-    old: str,
-    new: str,
-) -> list[str]:
-    errors = {
-        side: float(np.mean([split["reconstruction"][side] for split in splits]))
-        for side in (old, new)
-    }
-    notes = [
-        "Masked reconstruction error on the validation subjects, relative to the variance: "
-        + ", ".join(f"{side} {error:.2f}" for side, error in errors.items())
-        + "."
-    ]
-    if PROBE in scores:
-        mean, low, high = t_interval(scores[BRIDGE] - scores[PROBE])
-        interval = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
-        notes.append(
-            f"A linear probe on pseudo labels, which the paper's tables leave out, is the baseline "
-            f"to beat: bridge minus probe {mean:+.1f}{interval} points."
-        )
-    teacher = float(np.mean(scores[f"Oracle {old} (task model)"]))
-    if teacher < chance + WEAK_TEACHER:
-        notes.append(
-            f"The {old} task model is only {teacher - chance:.0f} points above chance: it has "
-            "little to transfer, so the differences between methods mean little."
-        )
-    collapsed = [s["split"] for s in splits if s["rows"][BRIDGE]["entropy"] < 0.5]
-    if collapsed:
-        notes.append(f"The bridge has collapsed to few classes on splits {collapsed}.")
-    notes += [f"Split {split['split']}: {split['describe']}." for split in splits]
-    if len(splits) > 1:
-        notes.append(
-            "Splits cut the same subjects, so they are not independent and intervals over splits "
-            "are too narrow."
-        )
-    return notes
+if __name__ == "__main__":
+    sys.exit(main())

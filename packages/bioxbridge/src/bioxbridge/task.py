@@ -87,7 +87,7 @@ class ClassifierModule(lightning.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam over what requires gradients."""
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        return torch.optim.Adam(trained, lr=self.learning_rate)
+        return torch.optim.Adam(trained, lr=self.learning_rate, fused=True)
 
 
 def inverse_frequency(labels: Tensor, classes: int) -> Tensor:

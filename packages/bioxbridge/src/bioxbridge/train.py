@@ -15,7 +15,6 @@ from bioxbridge.arms import compare
 from bioxbridge.data import BiosignalData
 from bioxbridge.job import BridgeJob
 from bioxbridge.module import BridgeModule
-from bioxbridge.report import summarise
 from papers_shared.command import run_command
 
 
@@ -24,13 +23,8 @@ class TrainJob(BridgeJob):
 
     def fit(self, model: BridgeModule, datamodule: BiosignalData, **_: Any) -> None:
         """Run every split, then write the report."""
-        splits = [compare(split, copy.deepcopy(model)) for split in self.splits(datamodule)]
-        if self.leader:
-            self.run.write_json("splits.json", splits)
-            results = summarise(
-                splits, old=datamodule.old, new=datamodule.new, figures=self.run.figures
-            )
-            self.finish(results)
+        splits = self.splits(datamodule)
+        self.finish_splits(compare(split, copy.deepcopy(model)) for split in splits)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -104,4 +104,4 @@ class DistillationModule(lightning.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam over the student."""
         trained = [p for p in self.student.parameters() if p.requires_grad]
-        return torch.optim.Adam(trained, lr=self.learning_rate)
+        return torch.optim.Adam(trained, lr=self.learning_rate, fused=True)

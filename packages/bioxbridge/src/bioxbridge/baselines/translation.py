@@ -86,4 +86,6 @@ class TranslationModule(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Adam over the translator."""
-        return torch.optim.Adam(self.model.translator.parameters(), lr=self.learning_rate)
+        return torch.optim.Adam(
+            self.model.translator.parameters(), lr=self.learning_rate, fused=True
+        )

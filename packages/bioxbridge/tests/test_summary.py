@@ -2,7 +2,7 @@
 
 import pytest
 
-from bioxbridge.report import better_than, level_with, summarise
+from bioxbridge.summary import better_than, level_with, summarise
 
 METHODS = [
     "Random",
@@ -36,6 +36,7 @@ def split(number, **scores):
         rows[method] = {
             **dict.fromkeys(("balanced_accuracy", "macro_f1", "weighted_f1", "agreement"), score),
             "parameters": 100 if method.startswith("Bridge") else 1000,
+            "kiloflops": 1.0,
             "seconds": 1.0,
             "memory": 1.0,
             "entropy": 1.0,
@@ -43,6 +44,8 @@ def split(number, **scores):
         }
     return {
         "split": number,
+        "old": "A",
+        "new": "B",
         "rows": rows,
         "positions": {
             "new_block": 0,
@@ -50,7 +53,6 @@ def split(number, **scores):
             "probe_scores": [0.5, 0.4],
             "cka_scores": [0.1, 0.2],
         },
-        "describe": "here",
         "reconstruction": {"A": 0.5, "B": 0.6},
         "classes": 2,
     }
@@ -62,7 +64,7 @@ def split(number, **scores):
 )
 def test_the_claim_and_its_figures(tmp_path, bridge, held):
     splits = [split(i, Bridge=score) for i, score in enumerate(bridge)]
-    results = summarise(splits, old="A", new="B", figures=tmp_path)
+    results = summarise(splits, verb="train", figures=tmp_path)
     assert results.claim.held is held
     learned = bridge[0] > 70
     shown = "90.0 % fewer parameters" if learned else "nothing to compare: the bridge is at 51.0 %"
@@ -75,14 +77,14 @@ def test_the_claim_and_its_figures(tmp_path, bridge, held):
 def test_task_models_of_two_kinds_have_no_mean_size(tmp_path):
     splits = [split(0), split(1)]
     splits[1]["rows"]["Oracle A (task model)"]["parameters"] = 79_000
-    results = summarise(splits, old="A", new="B", figures=tmp_path)
+    results = summarise(splits, verb="train", figures=tmp_path)
     assert results.table.rows[1]["parameters"] == "1,000 to 79,000"
     assert results.metrics["oracle_a_task_model/parameters"] is None
 
 
 def test_a_claim_clearly_missed_is_not_held(tmp_path):
     splits = [split(i, Bridge=80.0 + i, Distillation=95.0 + i) for i in range(3)]
-    assert summarise(splits, old="A", new="B", figures=tmp_path).claim.held is False
+    assert summarise(splits, verb="train", figures=tmp_path).claim.held is False
 
 
 def test_a_collapsed_bridge_and_a_weak_teacher_are_noted(tmp_path):
@@ -90,7 +92,7 @@ def test_a_collapsed_bridge_and_a_weak_teacher_are_noted(tmp_path):
     for one in splits:
         one["rows"]["Oracle A (task model)"]["balanced_accuracy"] = 60.0
     splits[1]["rows"]["Bridge"]["entropy"] = 0.1
-    notes = " ".join(summarise(splits, old="A", new="B", figures=tmp_path).notes)
+    notes = " ".join(summarise(splits, verb="train", figures=tmp_path).notes)
     assert "only 10 points above chance" in notes
     assert "collapsed to few classes on splits [1]" in notes
 
