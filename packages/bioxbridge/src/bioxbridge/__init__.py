@@ -5,13 +5,14 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "adapters": ["BlockModel", "TaskModel"],
+        "adapters": ["BlockModel", "TaskModel", "check_blocks", "describe"],
         "bridge": ["PrototypeBridge", "initialise_prototypes", "prototype_bridge_parameters"],
         "bridge_variants": ["FullRankBridge", "LowRankBridge", "MLPBridge"],
         "bridged": ["BridgedModel"],
         "data": ["BiosignalData", "row_loader"],
         "encoder": ["SignalEncoder"],
         "features": ["pooled_states", "token_states"],
+        "foundation": ["ARCHITECTURES", "hubert_ecg", "huggingface_encoder", "load_weights"],
         "metrics": ["classification_scores", "t_interval"],
         "module": ["BridgeModule"],
         "recordings": ["load_recordings"],

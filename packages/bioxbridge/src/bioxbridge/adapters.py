@@ -113,7 +113,7 @@ class BlockModel(nn.Module):
         """The blocks in order; they are registered inside `module`."""
         return list(self._blocks)
 
-    def preprocess(self, signal: np.ndarray, rate: float) -> Tensor:
+    def preprocess(self, signal: np.ndarray, rate: float | int) -> Tensor:
         """Model inputs from raw signal.
 
         Args:
@@ -214,7 +214,7 @@ class BlockModel(nn.Module):
                 handle.remove()
         return [found[position] for position in wanted]
 
-    def forward_from(self, hidden: Hidden, block: int) -> Hidden:
+    def forward_from(self, hidden: Hidden, block: int) -> Float[Tensor, "batch tokens_L width_L"]:
         """Output of the last block when `hidden` takes the place of the input of `block`.
 
         Earlier blocks do not run. Gradients flow to `hidden`, also through a frozen model.
@@ -276,7 +276,7 @@ def check_blocks(model: BlockModel, example: Tensor, *, tolerance: float = 1e-4)
     first, last = model.hidden_states(example, [0, model.depth])
     try:
         continued = model.forward_from(first, 0)
-    except (TypeError, RuntimeError) as error:
+    except (AttributeError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"blocks: those of {name} do not run by themselves: {reason}") from error
     off = float((continued - last).abs().max() / last.abs().max().clamp(min=1e-12))
