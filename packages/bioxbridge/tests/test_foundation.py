@@ -1,4 +1,4 @@
-"""Published architectures with random weights: token counts, layers, layouts, weights from files."""
+"""Published architectures with random weights: token counts, layers, layouts, weight files."""
 
 import math
 

@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "adapters": ["BlockModel", "TaskModel", "check_blocks", "describe"],
         "bridge": ["PrototypeBridge", "initialise_prototypes", "prototype_bridge_parameters"],
-        "bridge_variants": ["FullRankBridge", "LowRankBridge", "MLPBridge"],
+        "bridge_variants": ["FullRankBridge", "LowRankBridge", "MLPBridge", "PerTokenBridge"],
         "bridged": ["BridgedModel"],
         "data": ["BiosignalData", "row_loader"],
         "encoder": ["SignalEncoder"],
