@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "bridge": ["PrototypeBridge", "initialise_prototypes", "prototype_bridge_parameters"],
         "bridge_variants": ["FullRankBridge", "LowRankBridge", "MLPBridge", "PerTokenBridge"],
         "bridged": ["BridgedModel"],
+        "cache": ["CachedStates", "cached_states"],
         "data": ["BiosignalData", "row_loader"],
         "encoder": ["SignalEncoder"],
         "features": ["pooled_states", "token_states"],
