@@ -113,6 +113,10 @@ class BlockModel(nn.Module):
         """The blocks in order; they are registered inside `module`."""
         return list(self._blocks)
 
+    def set_blocks(self, blocks: Iterable[nn.Module]) -> None:
+        """Take other submodules of `module` as its blocks, where they were replaced."""
+        self._blocks = list(blocks)
+
     def preprocess(self, signal: np.ndarray, rate: float | int) -> Tensor:
         """Model inputs from raw signal.
 
@@ -193,7 +197,7 @@ class BlockModel(nn.Module):
 
         def keep(position: int, hidden: Any) -> None:
             if position in wanted:
-                found[position] = to_canonical(_tensor(hidden), self.layout, self.groups)
+                found[position] = to_canonical(hidden_tensor(hidden), self.layout, self.groups)
             if position == last:
                 raise _ReachedError
 
@@ -230,7 +234,7 @@ class BlockModel(nn.Module):
             raise IndexError(f"block {block} is outside 0..{self.depth}")
         own = from_canonical(hidden, self.layout, self.groups)
         for module in self._blocks[block:]:
-            own = _tensor(module(own, **self.block_arguments))
+            own = hidden_tensor(module(own, **self.block_arguments))
         return to_canonical(own, self.layout, self.groups)
 
 
@@ -338,8 +342,12 @@ class _ReachedError(Exception):
     """Ends a forward pass at the last position that is needed."""
 
 
-def _tensor(output: Any) -> Tensor:
-    """The hidden state among what a block takes or returns."""
+def hidden_tensor(output: Any) -> Tensor:
+    """The hidden state among what a block takes or returns: the first item, however deep.
+
+    Raises:
+        TypeError: it is no tensor.
+    """
     while isinstance(output, tuple | list):
         output = output[0]
     if not torch.is_tensor(output):

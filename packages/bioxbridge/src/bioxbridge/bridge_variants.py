@@ -160,7 +160,8 @@ class PerTokenBridge(PrototypeBridge):
         if self.settings["segments"] is not None:
             tokens = pool_segments(tokens, self.settings["segments"])
         tokens = resample_tokens(tokens, self.output_tokens)
-        return super().forward(tokens.flatten(0, 1)).view(len(tokens), self.output_tokens, -1)
+        each = super().forward(tokens.flatten(0, 1))  # (B T, 1, d_l)
+        return each.squeeze(1).unflatten(0, (-1, self.output_tokens))
 
     def calibrate(self, tokens: Tokens, hidden: Float[Tensor, "windows tokens out"]) -> None:
         """Set the statistics of `standardise_input` and `mean_output` over all tokens.
