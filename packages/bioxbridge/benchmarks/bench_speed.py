@@ -64,7 +64,7 @@ def run() -> None:
             new=new,
             old=old,
             positions=replace(positions, old_block=block),
-            new_pooled=features.new_pooled[0],
+            read=features.new_pooled[0],
             old_hidden=hidden,
         )
         rows = (features.new_pooled[0], target, features.logits)

@@ -216,7 +216,7 @@ def test_a_translator_writes_the_old_inputs(transfer):
     assert count_parameters(translator) == 160 + 784 + 98
 
 
-@pytest.mark.parametrize("arm", ["probe", "logits", "feature", "contrast", "translation"])
+@pytest.mark.parametrize("arm", ["probe", "logits", "feature", "contrast", "lora", "translation"])
 def test_every_baseline_is_a_model_of_new_inputs(transfer, arm):
     options = BaselineOptions(epochs=1)
     trained = [

@@ -104,7 +104,8 @@ def test_another_kind_of_folder_is_refused(bridged, tmp_path):
 @pytest.mark.parametrize(
     ("depths", "message"),
     [
-        ({"old_depth": 2}, "old_block: 2 is outside 0..1"),
+        ({"old_depth": 1}, r"old_block: 2 is outside 0\.\.0"),
+        ({"old_depth": 2}, r"old_block: 2 is outside 0\.\.1; 2 is the head's input, .* not 4"),
         ({"new_depth": 1}, "new_block: 1 is outside"),
     ],
 )
@@ -124,3 +125,20 @@ def test_a_size_below_one_in_the_folder_is_refused(bridged, tmp_path):
     new, old = models()
     with pytest.raises(ValueError, match="rank: 0 is below 1"):
         BridgedModel.from_pretrained(tmp_path, new=new, old=old)
+
+
+def test_a_bridge_of_one_token_may_write_what_the_head_reads(inputs, tmp_path):
+    new, old = models()
+    bridge = PrototypeBridge(
+        input_width=6, tokens=1, output_width=8, rank=2, prototypes=5, output_init="small"
+    )
+    bridged = BridgedModel(new=new, old=old, bridge=bridge, new_block=NEW_BLOCK, old_block=4)
+    for block in old.encoder.blocks:
+        block.register_forward_pre_hook(lambda *_: pytest.fail("an old block ran"))
+    pooled = bridged.pool(inputs)
+    torch.testing.assert_close(bridged(inputs), old.head(bridge(pooled)[:, 0]))
+    bridged.save_pretrained(tmp_path)
+    again = BridgedModel.from_pretrained(tmp_path, new=new, old=old)
+    assert torch.equal(again(inputs), bridged(inputs))
+    with pytest.raises(ValueError, match="old_block: 5 is outside"):
+        BridgedModel(new=new, old=old, bridge=bridge, new_block=0, old_block=5)

@@ -81,7 +81,7 @@ class Setting:
             new=self.new,
             old=self.old,
             positions=self.place,
-            new_pooled=pooled,
+            read=pooled,
             old_hidden=entry,
             seed=0,
         )
@@ -176,7 +176,7 @@ def test_connect_follows_its_seed_and_leaves_the_global_one():
         "new": one.new,
         "old": one.old,
         "positions": positions(),
-        "new_pooled": one.rows[0],
+        "read": one.rows[0],
         "old_hidden": torch.randn(9, 5, 6, generator=torch.Generator().manual_seed(0)),
     }
     bridges = [

@@ -9,7 +9,6 @@ import pytest
 
 from bioxbridge import evaluate, pretrain, report, select, sweep, train
 from bioxbridge.baselines import __main__ as baselines
-from bioxbridge.select import nine_places
 
 SMOKE = ["--config", "smoke", "--run.threads", "1", "--baselines.arms", "[probe]"]
 
@@ -62,11 +61,6 @@ def test_select_compares_with_every_place(run):
     assert by_method["Mean of nine fixed"] == pytest.approx(by_method["A place at random"])
     assert 1 <= metrics(run)["mean_rank"] <= 4
     assert (run / "figures/places.png").is_file()
-
-
-def test_nine_places_are_nine():
-    assert len(nine_places(12, 18)) == 9
-    assert nine_places(1, 1) == [(0, 0)]
 
 
 def test_baselines_alone_are_those_of_training(run, trained):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import sys
@@ -81,6 +82,8 @@ class MainJob(LightningCLI):
         program = f"python -m {self.package}.{self.verb}"
         self.command = shlex.join([*program.split(), *arguments])
         default = packaged_config(self.package, "default")
+        # What the imports left stays for good: later collections need not look at it again.
+        gc.freeze()
         try:
             super().__init__(
                 model_class,

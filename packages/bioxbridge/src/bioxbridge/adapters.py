@@ -7,15 +7,20 @@ the continuation from the input of block l, and the width and tokens there. Hidd
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 Layout = Literal["BTD", "TBD", "BDT", "GTD"]
 Hidden = Float[Tensor, "batch tokens width"]
+Logits = Float[Tensor, "batch *segments classes"]
+Preprocess = Callable[[np.ndarray, float], Tensor]
 
 
 def to_canonical(hidden: Tensor, layout: Layout, groups: int = 1) -> Hidden:
@@ -47,6 +52,15 @@ def from_canonical(hidden: Hidden, layout: Layout, groups: int = 1) -> Tensor:
     return hidden
 
 
+def pool_segments(hidden: Hidden, segments: int) -> Float[Tensor, "batch segments width"]:
+    """Mean token of each of `segments` equal stretches of (B, T, D), as `adaptive_avg_pool1d` cuts.
+
+    >>> pool_segments(torch.tensor([[[1.0], [3.0], [5.0], [9.0]]]), 2).flatten().tolist()
+    [2.0, 7.0]
+    """
+    return F.adaptive_avg_pool1d(hidden.transpose(1, 2), segments).transpose(1, 2)
+
+
 class BlockModel(nn.Module):
     """A model whose blocks can be entered and left.
 
@@ -56,6 +70,7 @@ class BlockModel(nn.Module):
         layout: layout of the tensors that pass between blocks, see `to_canonical`.
         groups: sensor channels of a `GTD` layout.
         block_arguments: keyword arguments that each block needs besides the hidden state.
+        preprocess: from windows (B, C, S) of raw signal and their rate in Hz to model inputs.
 
     Raises:
         ValueError: there is no such submodule, or it holds no blocks.
@@ -69,6 +84,7 @@ class BlockModel(nn.Module):
         layout: Layout = "BTD",
         groups: int = 1,
         block_arguments: dict[str, Any] | None = None,
+        preprocess: Preprocess | None = None,
     ) -> None:
         super().__init__()
         self.module = module
@@ -84,6 +100,7 @@ class BlockModel(nn.Module):
         self.layout: Layout = layout
         self.groups = groups
         self.block_arguments = block_arguments or {}
+        self._preprocess = preprocess
         self.frozen = False
 
     @property
@@ -91,16 +108,44 @@ class BlockModel(nn.Module):
         """Number of blocks."""
         return len(self._blocks)
 
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The blocks in order; they are registered inside `module`."""
+        return list(self._blocks)
+
+    def set_blocks(self, blocks: Iterable[nn.Module]) -> None:
+        """Take other submodules of `module` as its blocks, where they were replaced."""
+        self._blocks = list(blocks)
+
+    def preprocess(self, signal: np.ndarray, rate: float | int) -> Tensor:
+        """Model inputs from raw signal.
+
+        Args:
+            signal: (B, C, S) windows, or (B, S) of a single channel.
+            rate: their sampling rate in Hz.
+
+        Raises:
+            ValueError: this model was given no preprocessing, or the signal is none that it takes.
+        """
+        if self._preprocess is None:
+            raise ValueError(f"preprocess: {type(self.module).__name__} was given none")
+        return self._preprocess(signal, rate)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> BlockModel:
         # The list of blocks must point into the copy, not into the original.
-        import copy
-
         names = {id(block): name for name, block in self.module.named_modules()}
         module = copy.deepcopy(self.module, memo)
         clone = type(self).__new__(type(self))
         nn.Module.__init__(clone)
         memo[id(self)] = clone
-        for name in ("layout", "groups", "block_arguments", "frozen", "training"):
+        for name in (
+            "layout",
+            "groups",
+            "block_arguments",
+            "frozen",
+            "training",
+            "_preprocess",
+        ):
             setattr(clone, name, getattr(self, name))
         clone.module = module
         clone._blocks = [module.get_submodule(names[id(block)]) for block in self._blocks]
@@ -152,7 +197,7 @@ class BlockModel(nn.Module):
 
         def keep(position: int, hidden: Any) -> None:
             if position in wanted:
-                found[position] = to_canonical(_tensor(hidden), self.layout, self.groups)
+                found[position] = to_canonical(hidden_tensor(hidden), self.layout, self.groups)
             if position == last:
                 raise _ReachedError
 
@@ -173,7 +218,7 @@ class BlockModel(nn.Module):
                 handle.remove()
         return [found[position] for position in wanted]
 
-    def forward_from(self, hidden: Hidden, block: int) -> Hidden:
+    def forward_from(self, hidden: Hidden, block: int) -> Float[Tensor, "batch tokens_L width_L"]:
         """Output of the last block when `hidden` takes the place of the input of `block`.
 
         Earlier blocks do not run. Gradients flow to `hidden`, also through a frozen model.
@@ -189,8 +234,61 @@ class BlockModel(nn.Module):
             raise IndexError(f"block {block} is outside 0..{self.depth}")
         own = from_canonical(hidden, self.layout, self.groups)
         for module in self._blocks[block:]:
-            own = _tensor(module(own, **self.block_arguments))
+            own = hidden_tensor(module(own, **self.block_arguments))
         return to_canonical(own, self.layout, self.groups)
+
+
+class Place(NamedTuple):
+    """What stands at one position between blocks.
+
+    Attributes:
+        tokens: T.
+        width: D.
+    """
+
+    tokens: int
+    width: int
+
+
+@torch.no_grad()
+def describe(model: BlockModel, example: Tensor) -> list[Place]:
+    """Tokens and width at every position 0..depth, by one dry run.
+
+    Args:
+        model: models whose blocks differ in length and width are fine (PaPaGei).
+        example: a small batch of model inputs.
+    """
+    return [Place(*state.shape[1:]) for state in model.hidden_states(example)]
+
+
+@torch.no_grad()
+def check_blocks(model: BlockModel, example: Tensor, *, tolerance: float = 1e-4) -> None:
+    """See that running the blocks one after the other is what the model itself does.
+
+    It is not where blocks take more than the hidden state (position biases, masks), where the
+    layout is another one, or where dropout is on. A bridge into such a model would be meaningless.
+
+    Args:
+        model: in evaluation mode.
+        example: a small batch of model inputs.
+        tolerance: largest difference, relative to the largest value of the output.
+
+    Raises:
+        ValueError: the outputs differ, or a block does not take what the one before returns.
+    """
+    name = type(model.module).__name__
+    first, last = model.hidden_states(example, [0, model.depth])
+    try:
+        continued = model.forward_from(first, 0)
+    except (AttributeError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"blocks: those of {name} do not run by themselves: {reason}") from error
+    off = float((continued - last).abs().max() / last.abs().max().clamp(min=1e-12))
+    if not off <= tolerance:
+        raise ValueError(
+            f"blocks: run by themselves, those of {name} are off by {off:.2g} of the output; "
+            "they may need block_arguments, another layout, or evaluation mode"
+        )
 
 
 class TaskModel(nn.Module):
@@ -199,21 +297,33 @@ class TaskModel(nn.Module):
     Args:
         encoder: the model of blocks.
         head: from (B, D) to logits (B, C).
+        segments: for labels along time, the number of equal stretches S of the window that get
+            logits each, by the mean token of the stretch; by default the whole window gets them.
+
+    Raises:
+        ValueError: fewer segments than one.
     """
 
-    def __init__(self, encoder: BlockModel, head: nn.Module) -> None:
+    def __init__(
+        self, encoder: BlockModel, head: nn.Module, *, segments: int | None = None
+    ) -> None:
         super().__init__()
+        if segments is not None and segments < 1:
+            raise ValueError(f"segments: {segments} is below 1")
         self.encoder = encoder
         self.head = head
+        self.segments = segments
         self.frozen = False
 
-    def forward(self, inputs: Tensor) -> Float[Tensor, "batch classes"]:
-        """Logits (B, C)."""
+    def forward(self, inputs: Tensor) -> Logits:
+        """Logits (B, C), or (B, S, C) with `segments`."""
         return self.read_out(self.encoder(inputs))
 
-    def read_out(self, hidden: Hidden) -> Float[Tensor, "batch classes"]:
-        """Logits (B, C) from the output of the last block."""
-        return self.head(hidden.mean(dim=1))
+    def read_out(self, hidden: Hidden) -> Logits:
+        """Logits (B, C), or (B, S, C) with `segments`, from the output of the last block."""
+        if self.segments is None:
+            return self.head(hidden.mean(dim=1))
+        return self.head(pool_segments(hidden, self.segments))
 
     def freeze(self) -> TaskModel:
         """Freeze encoder and head, see `BlockModel.freeze`."""
@@ -232,8 +342,12 @@ class _ReachedError(Exception):
     """Ends a forward pass at the last position that is needed."""
 
 
-def _tensor(output: Any) -> Tensor:
-    """The hidden state among what a block takes or returns."""
+def hidden_tensor(output: Any) -> Tensor:
+    """The hidden state among what a block takes or returns: the first item, however deep.
+
+    Raises:
+        TypeError: it is no tensor.
+    """
     while isinstance(output, tuple | list):
         output = output[0]
     if not torch.is_tensor(output):

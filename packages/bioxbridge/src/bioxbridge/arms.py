@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -196,14 +197,16 @@ def another_bridge(
         "old_block": transfer.positions.old_block,
     }
     options = [experiment.pretrain, experiment.task, facts]
-    return split.stage(f"bridges/{name.replace(' ', '-')}", options, compute, _read)
+    # Bridges of other settings are other stages, not the same one anew.
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+    return split.stage(f"bridges/{name.replace(' ', '-')}-{key}", options, compute, _read)
 
 
 def _untrained(split: Split, transfer: Transfer, model: BridgeModule) -> Arm:
     """Control: the same bridge, at its own place, on a new encoder that was never trained."""
     with seeded(split.seed("untrained")):
         new = frozen_encoder(SignalEncoder(**transfer.new.module.sizes))
-    transfer = transfer.with_new(new)
+    transfer = transfer.with_new(new, split.cache)
     positions, seconds = split.select(transfer.features["pair"], "positions-untrained")
     epochs = model.trainer.max_epochs
     arm = another_bridge(

@@ -5,7 +5,7 @@ arXiv 2510.02276, ICLR 2026, section 3. The bridge turns one pooled vector of th
 model into a whole hidden state of the old modality's.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 PrototypeInit = Literal["real", "normal", "kmeans"]
 OutputInit = Literal["zeros", "small"]
+# What a bridge reads of the new model: the mean token (B, d_m), or all tokens (B, T_m, d_m).
+Reads = Literal["pooled", "tokens"]
 
 
 class PrototypeBridge(nn.Module):
@@ -45,6 +47,8 @@ class PrototypeBridge(nn.Module):
         >>> bridge(torch.ones(6, 8)).shape
         torch.Size([6, 3, 5])
     """
+
+    reads: ClassVar[Reads] = "pooled"
 
     def __init__(
         self,

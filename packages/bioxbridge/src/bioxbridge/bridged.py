@@ -10,9 +10,10 @@ from jaxtyping import Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bioxbridge.adapters import BlockModel, TaskModel
+from bioxbridge.adapters import BlockModel, Logits, TaskModel
 from bioxbridge.bridge_variants import BRIDGES, Bridge, bridge_kind
 
+Read = Float[Tensor, "batch *tokens_new width"]
 _KIND = "bioxbridge.BridgedModel"
 
 
@@ -22,12 +23,14 @@ class BridgedModel(nn.Module):
     Args:
         new: frozen model of the new modality; blocks after `new_block` never run.
         old: frozen task model of the old modality; blocks before `old_block` never run.
-        bridge: from pooled (B, d_m) to (B, T, d_l).
+        bridge: from what it reads, pooled (B, d_m) or tokens (B, T_m, d_m), to (B, T, d_l).
         new_block: m, the block whose output the bridge reads, counted from 0.
-        old_block: l, the block whose input the bridge replaces, counted from 0.
+        old_block: l, the block whose input the bridge replaces, counted from 0. A bridge of one
+            token may take l = depth, which writes the feature that the head reads.
 
     Raises:
-        ValueError: a model has no such block.
+        ValueError: a model has no such block, or the old task has labels along time and the bridge
+            reads a mean over time.
     """
 
     def __init__(
@@ -40,35 +43,43 @@ class BridgedModel(nn.Module):
         old_block: int,
     ) -> None:
         super().__init__()
-        for name, block, depth in (
-            ("new_block", new_block, new.depth),
-            ("old_block", old_block, old.encoder.depth),
-        ):
-            if not 0 <= block < depth:
-                raise ValueError(f"{name}: {block} is outside 0..{depth - 1}")
+        if not 0 <= new_block < new.depth:
+            raise ValueError(f"new_block: {new_block} is outside 0..{new.depth - 1}")
+        depth, tokens = old.encoder.depth, bridge.settings["tokens"]
+        if old_block == depth and tokens != 1:
+            raise ValueError(
+                f"old_block: {old_block} is outside 0..{depth - 1}; {depth} is the head's input, "
+                f"for a bridge of one token, not {tokens}"
+            )
+        if not 0 <= old_block <= depth:
+            raise ValueError(f"old_block: {old_block} is outside 0..{depth - 1}")
+        if old.segments is not None and bridge.reads == "pooled":
+            raise ValueError(
+                f"bridge: {bridge_kind(bridge)} pools over time, but the old task labels "
+                f"{old.segments} segments along time; take one that reads tokens (per_token)"
+            )
         self.new = new.freeze()
         self.old = old.freeze()
         self.bridge = bridge
         self.new_block = new_block
         self.old_block = old_block
 
-    def forward(self, inputs: Tensor) -> Float[Tensor, "batch classes"]:
+    def forward(self, inputs: Tensor) -> Logits:
         """Logits of the old task from inputs of the new modality."""
         return self.from_pooled(self.pool(inputs))
 
     @torch.no_grad()
-    def pool(self, inputs: Tensor) -> Float[Tensor, "batch width"]:
-        """What the bridge reads: the mean token of block m, (B, d_m)."""
-        return self.new.forward_to(inputs, self.new_block).mean(dim=1)
+    def pool(self, inputs: Tensor) -> Read:
+        """What the bridge reads of block m: the mean token (B, d_m), or tokens (B, T_m, d_m)."""
+        hidden = self.new.forward_to(inputs, self.new_block)
+        return hidden if self.bridge.reads == "tokens" else hidden.mean(dim=1)
 
-    def last_hidden(
-        self, pooled: Float[Tensor, "batch width"]
-    ) -> Float[Tensor, "batch tokens width_old"]:
-        """Output of the old model's last block, (B, T, d_L), from pooled features."""
+    def last_hidden(self, pooled: Read) -> Float[Tensor, "batch tokens width_old"]:
+        """Output of the old model's last block, (B, T, d_L), from what the bridge reads."""
         return self.old.encoder.forward_from(self.bridge(pooled), self.old_block)
 
-    def from_pooled(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
-        """Logits from pooled features (B, d_m)."""
+    def from_pooled(self, pooled: Read) -> Logits:
+        """Logits from what the bridge reads."""
         return self.old.read_out(self.last_hidden(pooled))
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from lightning import Trainer
+from torch import Tensor
 
 from bioxbridge.adapters import TaskModel
 from bioxbridge.baselines.training import BaselineOptions
+from bioxbridge.cache import cached_states
 from bioxbridge.callbacks import KeepBest
 from bioxbridge.data import BiosignalData
 from bioxbridge.encoder import SignalEncoder
-from bioxbridge.features import token_states
 from bioxbridge.frozen import FrozenFeatures, Transfer, frozen_encoder
 from bioxbridge.module import BridgeModule
 from bioxbridge.pretraining import PretrainOptions, pretrain_encoder
@@ -87,6 +88,11 @@ class Split:
     def seed(self, *names: str) -> int:
         """The seed of one step."""
         return derive_seed(self.experiment.seed, self.number, *names)
+
+    @property
+    def cache(self) -> Path:
+        """Folder of the frozen models' hidden states, which every bridge of the run shares."""
+        return self.experiment.run.path / "cache"
 
     def stage(self, name: str, options: list[Any], compute: Any, load: Any) -> Any:
         """A step of this split, kept in the run folder, see `RunFolder.stage`.
@@ -212,7 +218,10 @@ class Split:
         """The problem between a new encoder and an old task model, and seconds of selection."""
         new = frozen_encoder(encoder)
         pairs = {part: self.parts[part] for part in ("pair", "val")}
-        features = {part: FrozenFeatures.of(own, new=new, old=old) for part, own in pairs.items()}
+        features = {
+            part: FrozenFeatures.of(own, new=new, old=old, cache=self.cache)
+            for part, own in pairs.items()
+        }
         positions, seconds = self.select(features["pair"])
         transfer = Transfer(new=new, old=old, pairs=pairs, features=features, positions=positions)
         return transfer, seconds
@@ -235,31 +244,40 @@ class Split:
         Returns:
             What it cost.
         """
-        seed = self.seed("bridge")
-        old, positions, pairs = transfer.old, transfer.positions, transfer.pairs
-        pooled = {
-            part: own.new_pooled[positions.new_block] for part, own in transfer.features.items()
-        }
+        old, positions = transfer.old, transfer.positions
         aligned = old.encoder.depth if model.align_at == "last" else positions.old_block
         with Cost() as cost, bad_input():
-            replaced, target = token_states(
-                old.encoder, pairs["pair"].old, [positions.old_block, aligned]
-            )
-            (val_target,) = token_states(old.encoder, pairs["val"].old, [aligned])
+            rows, replaced = {}, {}
+            for part, pairs in transfer.pairs.items():
+                replaced[part], target = cached_states(
+                    old.encoder,
+                    pairs.old,
+                    self.cache,
+                    pooled=(),
+                    tokens=[positions.old_block, aligned],
+                ).tokens
+                read = self._read(model, transfer, part)
+                rows[part] = (read, target, transfer.features[part].logits)
+            seed = self.seed("bridge")
             model.connect(
                 new=transfer.new,
                 old=old,
                 positions=positions,
-                new_pooled=pooled["pair"],
-                old_hidden=replaced,
+                read=rows["pair"][0],
+                old_hidden=replaced["pair"],
                 seed=seed,
             )
-            self.data.attach(
-                train=(pooled["pair"], target, transfer.features["pair"].logits),
-                val=(pooled["val"], val_target, transfer.features["val"].logits),
-                seed=seed,
-            )
+            self.data.attach(train=rows["pair"], val=rows["val"], seed=seed)
             trainer.callbacks.insert(0, KeepBest("val_agreement"))
             trainer.fit(model, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         model.bridged.cpu().eval()
         return cost
+
+    def _read(self, model: BridgeModule, transfer: Transfer, part: str) -> Tensor:
+        """What the bridge reads of one part: pooled features, or all tokens of the new block."""
+        block = transfer.positions.new_block
+        if model.reads == "pooled":
+            return transfer.features[part].new_pooled[block]
+        inputs = transfer.pairs[part].new
+        states = cached_states(transfer.new, inputs, self.cache, pooled=(), tokens=[block + 1])
+        return states.tokens[0]

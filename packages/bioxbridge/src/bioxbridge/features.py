@@ -32,7 +32,7 @@ def pooled_states(
     """
     wanted = list(range(model.depth + 1)) if positions is None else list(positions)
     batches = []
-    device = _device_of(model)
+    device = device_of(model)
     for batch in inputs.split(batch_size):
         states = model.hidden_states(batch.to(device), wanted)
         batches.append([state.mean(dim=1).cpu() for state in states])
@@ -49,7 +49,7 @@ def token_states(
 ) -> list[Float[Tensor, "batch _ _"]]:
     """Unpooled hidden states (N, T, D) at several positions in one pass, on the CPU."""
     wanted = list(positions)
-    device = _device_of(model)
+    device = device_of(model)
     batches = [
         [state.cpu() for state in model.hidden_states(batch.to(device), wanted)]
         for batch in inputs.split(batch_size)
@@ -57,6 +57,7 @@ def token_states(
     return [torch.cat(column) for column in zip(*batches, strict=True)]
 
 
-def _device_of(model: BlockModel) -> torch.device:
+def device_of(model: BlockModel) -> torch.device:
+    """Where a model's parameters are; the CPU for one without any."""
     parameter = next(model.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device

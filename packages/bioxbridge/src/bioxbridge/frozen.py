@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bioxbridge.adapters import BlockModel, TaskModel
+from bioxbridge.cache import cached_states
 from bioxbridge.encoder import SignalEncoder
 from bioxbridge.features import pooled_states
 from bioxbridge.selection import Positions, select_positions
@@ -37,21 +39,30 @@ class FrozenFeatures:
     logits: Tensor
 
     @classmethod
-    def of(cls, pairs: Pairs, *, new: BlockModel, old: TaskModel) -> FrozenFeatures:
-        """Run both models over the pairs."""
-        old_states = pooled_states(old.encoder, pairs.old)
+    def of(
+        cls, pairs: Pairs, *, new: BlockModel, old: TaskModel, cache: Path | None = None
+    ) -> FrozenFeatures:
+        """Run both models over the pairs.
+
+        Args:
+            pairs: windows of both modalities.
+            new: model of the new modality.
+            old: task model of the old one.
+            cache: folder of `cached_states`; without one nothing is kept on disk.
+        """
+        old_pooled = _pooled(old.encoder, pairs.old, range(old.encoder.depth + 1), cache)
         with torch.no_grad():
-            logits = old.head(old_states[-1])
+            logits = old.head(old_pooled[-1])
         return cls(
-            new_pooled=pooled_states(new, pairs.new, range(1, new.depth + 1)),
-            old_pooled=old_states[:-1],
-            last_pooled=old_states[-1],
+            new_pooled=_pooled(new, pairs.new, range(1, new.depth + 1), cache),
+            old_pooled=old_pooled[:-1],
+            last_pooled=old_pooled[-1],
             logits=logits,
         )
 
-    def of_new(self, new: BlockModel, inputs: Tensor) -> FrozenFeatures:
+    def of_new(self, new: BlockModel, inputs: Tensor, cache: Path | None = None) -> FrozenFeatures:
         """The same old model beside another new one, which alone runs."""
-        return replace(self, new_pooled=pooled_states(new, inputs, range(1, new.depth + 1)))
+        return replace(self, new_pooled=_pooled(new, inputs, range(1, new.depth + 1), cache))
 
     def subset(self, rows: np.ndarray) -> FrozenFeatures:
         """The features at some rows."""
@@ -117,9 +128,18 @@ class Transfer:
             features=self.features | {"pair": self.features["pair"].subset(rows)},
         )
 
-    def with_new(self, new: BlockModel) -> Transfer:
+    def with_new(self, new: BlockModel, cache: Path | None = None) -> Transfer:
         """The same problem with another new model; its place has to be selected anew."""
         features = {
-            part: own.of_new(new, self.pairs[part].new) for part, own in self.features.items()
+            part: own.of_new(new, self.pairs[part].new, cache)
+            for part, own in self.features.items()
         }
         return replace(self, new=new, features=features)
+
+
+def _pooled(
+    model: BlockModel, inputs: Tensor, positions: range, cache: Path | None
+) -> list[Tensor]:
+    if cache is None:
+        return pooled_states(model, inputs, positions)
+    return cached_states(model, inputs, cache, pooled=positions).pooled

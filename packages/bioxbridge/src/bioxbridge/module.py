@@ -32,7 +32,8 @@ class BridgeModule(lightning.LightningModule):
 
     Args:
         bridge: `prototype` is the paper's; `low_rank`, `full_rank` and `mlp` are ablations that
-            write the hidden state directly.
+            write the hidden state directly; `per_token` reads tokens and not their mean, for
+            outputs along time.
         rank: rank of the aggregation weights, or of the low-rank bridge.
         hidden: units of the MLP bridge.
         prototypes: number of prototypes.
@@ -52,7 +53,7 @@ class BridgeModule(lightning.LightningModule):
     def __init__(
         self,
         *,
-        bridge: Literal["prototype", "low_rank", "full_rank", "mlp"] = "prototype",
+        bridge: Literal["prototype", "low_rank", "full_rank", "mlp", "per_token"] = "prototype",
         rank: int = 16,
         hidden: int = 64,
         prototypes: int = 50,
@@ -70,19 +71,22 @@ class BridgeModule(lightning.LightningModule):
         self.save_hyperparameters()
         if kl_weight < 0:
             raise ValueError(f"model.kl_weight: {kl_weight} is below 0")
+        prototype = {
+            "rank": rank,
+            "prototypes": prototypes,
+            "output_init": output_init,
+            "standardise_input": standardise_input,
+            "mean_output": mean_output,
+        }
         self.own_settings: dict[str, Any] = {
-            "prototype": {
-                "rank": rank,
-                "prototypes": prototypes,
-                "output_init": output_init,
-                "standardise_input": standardise_input,
-                "mean_output": mean_output,
-            },
+            "prototype": prototype,
+            "per_token": prototype,
             "low_rank": {"rank": rank},
             "full_rank": {},
             "mlp": {"hidden": hidden},
         }[bridge]
         self.kind = bridge
+        self.reads = BRIDGES[bridge].reads
         self.prototype_init: PrototypeInit = prototype_init
         self.align_at = align_at
         self.alignment = ALIGNMENT_LOSSES[loss]
@@ -103,7 +107,7 @@ class BridgeModule(lightning.LightningModule):
         new: BlockModel,
         old: TaskModel,
         positions: Positions,
-        new_pooled: Tensor,
+        read: Tensor,
         old_hidden: Tensor,
         seed: int = 0,
     ) -> BridgeModule:
@@ -113,20 +117,21 @@ class BridgeModule(lightning.LightningModule):
             new: model of the new modality.
             old: task model of the old modality.
             positions: where the bridge reads and writes.
-            new_pooled: (N, d_m) pooled output of the new block on the pairs.
+            read: output of the new block on the pairs: pooled (N, d_m), or tokens (N, T_m, d_m)
+                for a bridge that reads those.
             old_hidden: (N, T, D) input of the old block on the pairs, or on a part of them.
             seed: of the bridge's initial weights.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             bridge = BRIDGES[self.kind](
-                input_width=new_pooled.shape[1],
+                input_width=read.shape[-1],
                 tokens=old_hidden.shape[1],
                 output_width=old_hidden.shape[2],
                 **self.own_settings,
             )
         if isinstance(bridge, PrototypeBridge):
-            bridge.calibrate(new_pooled, old_hidden)
+            bridge.calibrate(read, old_hidden)
             initialise_prototypes(bridge, old_hidden, self.prototype_init, seed=seed)
         self.positions = positions
         self.bridged = BridgedModel(

@@ -21,6 +21,7 @@ from bioxbridge.experiment import Split
 from bioxbridge.job import BridgeJob
 from bioxbridge.metrics import t_interval
 from bioxbridge.module import BridgeModule, predict
+from bioxbridge.selection import fixed_positions
 from papers_shared.command import run_command
 from papers_shared.results import Claim, Column, Figure, Results, Table
 
@@ -57,7 +58,7 @@ class SelectJob(BridgeJob):
         depths = (transfer.new.depth, old.encoder.depth)
         places = {(chosen.new_block, chosen.old_block)}
         if self.config["fit"]["places"] == "nine":
-            places |= set(nine_places(*depths))
+            places |= set(fixed_positions(*depths))
         elif self.config["fit"]["places"] == "all":
             places |= set(itertools.product(*map(range, depths)))
         teacher = predict(old, split.parts["test"].old)
@@ -86,7 +87,7 @@ class SelectJob(BridgeJob):
         seconds = {SELECTED: [s["seconds"] for s in splits]}
         depths, trained = splits[0]["depths"], self.config["fit"]["places"]
         if trained != "selected":
-            nine = nine_places(*depths)
+            nine = fixed_positions(*depths)
             arms[NINE] = [np.mean([s["accuracy"][p][0] for p in nine]) for s in splits]
         if trained == "all":
             everything = [[a for a, _ in s["accuracy"].values()] for s in splits]
@@ -162,16 +163,6 @@ class SelectJob(BridgeJob):
             notes=notes,
             figures=figures,
         )
-
-
-def nine_places(new_depth: int, old_depth: int) -> list[tuple[int, int]]:
-    """First, middle and last block of both models, in every combination, without repeats.
-
-    >>> nine_places(8, 2)
-    [(0, 0), (0, 1), (4, 0), (4, 1), (7, 0), (7, 1)]
-    """
-    ends = [sorted({0, depth // 2, depth - 1}) for depth in (new_depth, old_depth)]
-    return list(itertools.product(*ends))
 
 
 def _at_selected(split: dict[str, Any]) -> float:

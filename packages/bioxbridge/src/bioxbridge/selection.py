@@ -3,28 +3,41 @@
 The two-stage selection of BioX-Bridge (arXiv 2510.02276, section 3.2), O(L + M) where a grid would
 train L x M bridges. Stage 1 picks the new block whose pooled output best predicts the old model's
 pseudo labels; stage 2 picks the old block whose pooled input is most similar to it (linear CKA).
+
+Ties. The paper takes the best block of each curve. Curves are often so flat that another seed, or
+another machine's rounding in training, moves scores by more than blocks differ: the best block is
+then a draw. Here all blocks within `FLAT_PROBE` or `FLAT_CKA` of the best count as equal, and the
+last of them is taken, the cheapest one to train through. A flat curve so always gives the same
+block, its last; where blocks do differ, the choice is the paper's. A tolerance smaller than what a
+seed moves would not help: it puts the edge where two blocks swap elsewhere, among as many scores.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, log_loss
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-# Below these margins over the runner-up, the choice is called arbitrary: they are as large as what
-# a change of seed alone moves.
+from bioxbridge.similarity import cka
+
+# Scores that differ by less count as equal: it is as much as a change of seed alone moves.
 FLAT_PROBE = 0.02
 FLAT_CKA = 0.02
-_TIE = 1e-6
+# Equal in all but rounding.
+_ROUNDING = 1e-6
+
+Folds = list[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +47,7 @@ class Positions:
     Attributes:
         new_block: m, the bridge reads the output of this block of the new model.
         old_block: l, the bridge replaces the input of this block of the old model.
-        probe_scores: macro-F1 in [0, 1] by new block.
+        probe_scores: macro-F1 in [0, 1] by new block; where no fold can be cut, see `probe_score`.
         cka_scores: CKA in [-1, 1] by old block.
     """
 
@@ -83,6 +96,8 @@ def select_positions(
     old_features: list[Float[Tensor, "batch _"]],
     pseudo_labels: np.ndarray,
     groups: np.ndarray,
+    probe_tolerance: float = FLAT_PROBE,
+    cka_tolerance: float = FLAT_CKA,
 ) -> Positions:
     """Both stages on the unlabelled pairs.
 
@@ -91,104 +106,176 @@ def select_positions(
         old_features: pooled input of each old block, (N, D) each.
         pseudo_labels: (N,) classes that the old task model predicts.
         groups: (N,) subjects or recordings; no group is on both sides of a fold.
+        probe_tolerance: new blocks whose score is this close to the best count as equal; 0 is the
+            paper's plain maximum.
+        cka_tolerance: the same of old blocks.
 
     Returns:
-        The positions. Ties go to the later block, which is the cheaper one to train through.
+        The positions. Of equal blocks the last one is taken.
+
+    Raises:
+        ValueError: a tolerance below 0.
     """
-    probe_scores = [probe_score(f, pseudo_labels, groups) for f in new_features]
-    new_block = _last_best(probe_scores)
+    for name, value in (("probe_tolerance", probe_tolerance), ("cka_tolerance", cka_tolerance)):
+        if not value >= 0:
+            raise ValueError(f"{name}: {value} is below 0")
+    folds = probe_folds(pseudo_labels, groups)
+    probe_scores = [probe_score(f, pseudo_labels, folds) for f in new_features]
+    new_block = _last_best(probe_scores, probe_tolerance)
     cka_scores = [cka(new_features[new_block], f) for f in old_features]
     return Positions(
         new_block=new_block,
-        old_block=_last_best(cka_scores),
+        old_block=_last_best(cka_scores, cka_tolerance),
         probe_scores=probe_scores,
         cka_scores=cka_scores,
     )
 
 
-def probe_score(
-    features: Float[Tensor, "batch width"],
-    labels: np.ndarray,
-    groups: np.ndarray,
-    *,
-    folds: int = 5,
-) -> float:
-    """Cross-validated macro-F1 of a logistic regression on standardised features, in [0, 1].
+def probe_folds(labels: np.ndarray, groups: np.ndarray, *, folds: int = 5) -> Folds:
+    """Rows to fit and to score the probe on.
+
+    Folds follow groups; with a single group they are successive stretches. There are as many as
+    asked for, but no more than groups, and fewer until the fitting side of each holds every class
+    that more than one group has. Where not even two folds leave two classes to fit, there are none.
+    Each of these retreats is a warning, but the number of groups.
+
+    Args:
+        labels: (N,).
+        groups: (N,).
+        folds: at most.
+    """
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        warnings.warn("every pseudo label is the same class: no probe can be fitted", stacklevel=3)
+        return []
+    names = np.unique(groups)
+    most = min(folds, len(names) if len(names) > 1 else len(labels))
+    shared = [c for c in classes if len(np.unique(groups[labels == c])) > 1]
+    for count in range(most, 1, -1):
+        splitter = GroupKFold(count) if len(names) > 1 else KFold(count)
+        cut = list(splitter.split(labels, labels, groups if len(names) > 1 else None))
+        fitted = [np.unique(labels[train]) for train, _ in cut]
+        if all(len(f) > 1 and np.isin(shared, f).all() for f in fitted):
+            if count < most:
+                warnings.warn(
+                    f"pseudo labels: {most} folds would leave a class out of fitting, "
+                    f"the probe is scored on {count}",
+                    stacklevel=3,
+                )
+            return cut
+    warnings.warn(
+        "pseudo labels: no folds leave two classes to fit, "
+        "blocks are compared by the probe's likelihood on the windows it is fitted to",
+        stacklevel=3,
+    )
+    return []
+
+
+def probe_score(features: Float[Tensor, "batch width"], labels: np.ndarray, folds: Folds) -> float:
+    """How well a logistic regression on standardised features predicts the labels, in [0, 1].
 
     Args:
         features: (N, D).
         labels: (N,).
-        groups: (N,); folds follow groups. With a single group, folds are successive stretches.
-        folds: at most; never more than there are groups.
+        folds: from `probe_folds`.
 
     Returns:
-        Mean over the folds; 0.0, with a warning, when there is one class only.
+        Mean macro-F1 over the folds. Without folds, exp of minus the log loss on the windows fitted
+        to, the geometric mean of the probability of the label; 0.0 where there is one class only.
     """
-    if len(np.unique(labels)) < 2:
-        warnings.warn("every pseudo label is the same class: no probe can be fitted", stacklevel=2)
-        return 0.0
-    count = len(np.unique(groups))
-    splitter = GroupKFold(min(folds, count)) if count > 1 else KFold(folds)
     inputs = features.numpy()
+    if not folds:
+        if len(np.unique(labels)) < 2:
+            return 0.0
+        return float(np.exp(-log_loss(labels, _probe().fit(inputs, labels).predict_proba(inputs))))
     scores = []
-    for train, test in splitter.split(inputs, labels, groups if count > 1 else None):
-        if len(np.unique(labels[train])) < 2:
-            continue
-        probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-        predicted = probe.fit(inputs[train], labels[train]).predict(inputs[test])
+    for train, test in folds:
+        predicted = _probe().fit(inputs[train], labels[train]).predict(inputs[test])
         scores.append(f1_score(labels[test], predicted, average="macro", zero_division=0.0))
-    return float(np.mean(scores)) if scores else 0.0
+    return float(np.mean(scores))
 
 
-def cka(
-    x: Float[Tensor, "batch width_x"],
-    y: Float[Tensor, "batch width_y"],
-    *,
-    debiased: bool | None = None,
-) -> float:
-    r"""Linear centred kernel alignment, computed from the features so that memory stays O(N d).
+def fixed_positions(new_depth: int, old_depth: int) -> list[tuple[int, int]]:
+    """{first, middle, last}^2, nine (m, l) where depths are above two: what selection must beat.
 
-    Biased: $\|X_c^T Y_c\|_F^2 / (\|X_c^T X_c\|_F \|Y_c^T Y_c\|_F)$, in [0, 1]. Debiased: the
-    U-statistic of Song et al. (2012) in place of each term, which does not grow with d / N and can
-    be slightly negative.
+    >>> fixed_positions(8, 12)[:4]
+    [(0, 0), (0, 6), (0, 11), (4, 0)]
+    """
+    new, old = (sorted({0, depth // 2, depth - 1}) for depth in (new_depth, old_depth))
+    return list(itertools.product(new, old))
+
+
+def random_positions(
+    new_depth: int, old_depth: int, *, count: int, seed: int = 0
+) -> list[tuple[int, int]]:
+    """Different (m, l) drawn at random.
 
     Args:
-        x: (N, d_x).
-        y: (N, d_y).
-        debiased: which one; None takes the debiased one when N < 5 max(d_x, d_y) and N > 3.
+        new_depth: M.
+        old_depth: L.
+        count: 1..M L.
+        seed: of the draw.
+
+    Raises:
+        ValueError: more than there are.
+    """
+    total = new_depth * old_depth
+    if not 1 <= count <= total:
+        raise ValueError(f"count: {count} is outside 1..{total}")
+    drawn = np.random.default_rng(seed).choice(total, size=count, replace=False)
+    return [divmod(int(flat), old_depth) for flat in drawn]
+
+
+def grid(
+    score: Callable[[int, int], float],
+    *,
+    new_depth: int,
+    old_depth: int,
+    positions: Iterable[tuple[int, int]] | None = None,
+) -> Float[np.ndarray, "new old"]:
+    """Score positions one by one: what two-stage selection saves.
+
+    Args:
+        score: trains and scores a bridge from new block m to old block l.
+        new_depth: M.
+        old_depth: L.
+        positions: which (m, l), as of `fixed_positions` or `random_positions`; all by default.
 
     Returns:
-        The alignment; 0.0 when one side does not vary.
+        (M, L) scores, NaN where none was asked for. `np.nanmean` of it is a mean over positions.
+
+    Raises:
+        ValueError: a position outside the grid.
     """
-    x, y = x.double(), y.double()
-    if debiased is None:
-        debiased = 3 < len(x) < 5 * max(x.shape[1], y.shape[1])
-    x, y = x - x.mean(dim=0), y - y.mean(dim=0)
-    statistic = _unbiased_hsic if debiased else _biased_hsic
-    scale = statistic(x, x) * statistic(y, y)
-    return float(statistic(x, y) / scale.sqrt()) if scale > 0 else 0.0
+    scores = np.full((new_depth, old_depth), np.nan)
+    if positions is None:
+        positions = itertools.product(range(new_depth), range(old_depth))
+    for m, l in positions:  # noqa: E741
+        if not (0 <= m < new_depth and 0 <= l < old_depth):
+            raise ValueError(f"positions: ({m}, {l}) is outside {new_depth} x {old_depth} blocks")
+        scores[m, l] = score(m, l)
+    return scores
 
 
-def _biased_hsic(x: Tensor, y: Tensor) -> Tensor:
-    return (x.T @ y).square().sum()
+def rank_in_grid(scores: Float[np.ndarray, "new old"], positions: Positions) -> tuple[int, int]:
+    """Rank of the selected pair among the scored ones, 1 is best, and how many were scored.
+
+    Raises:
+        ValueError: the selected pair was not scored.
+    """
+    own = scores[positions.new_block, positions.old_block]
+    if np.isnan(own):
+        raise ValueError(f"scores: ({positions.new_block}, {positions.old_block}) was not scored")
+    return 1 + int((scores > own).sum()), int(np.isfinite(scores).sum())
 
 
-def _unbiased_hsic(x: Tensor, y: Tensor) -> Tensor:
-    """HSIC_1 of Song et al. (2012), eq. 5, times n (n - 3), for K = X X^T, L = Y Y^T."""
-    n = len(x)
-    # K and L have their diagonals removed; no n x n matrix is formed.
-    norms_x, norms_y = x.square().sum(dim=1), y.square().sum(dim=1)
-    rows_x = x @ x.sum(dim=0) - norms_x  # K 1
-    rows_y = y @ y.sum(dim=0) - norms_y
-    trace = (x.T @ y).square().sum() - norms_x @ norms_y
-    return (
-        trace + rows_x.sum() * rows_y.sum() / ((n - 1) * (n - 2)) - 2 * (rows_x @ rows_y) / (n - 2)
-    )
+def _probe() -> Any:
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
-def _last_best(scores: list[float]) -> int:
+def _last_best(scores: list[float], tolerance: float) -> int:
     best = max(scores)
-    return max(i for i, score in enumerate(scores) if score >= best - _TIE)
+    return max(i for i, score in enumerate(scores) if score >= best - tolerance - _ROUNDING)
 
 
 def _margin(scores: list[float]) -> float:

@@ -15,6 +15,7 @@ from bioxbridge.baselines.translation import TranslatedModel, TranslationModule,
 from bioxbridge.callbacks import KeepBest
 from bioxbridge.data import row_loader
 from bioxbridge.frozen import Transfer
+from bioxbridge.lora import add_lora
 from papers_shared.errors import require_positive
 from papers_shared.seeds import seeded
 
@@ -34,7 +35,7 @@ class BaselineOptions:
         lora_rank: rank of the LoRA student's added weights.
     """
 
-    arms: tuple[Baseline, ...] = ("logits", "feature", "contrast", "translation", "probe")
+    arms: tuple[Baseline, ...] = ("logits", "feature", "contrast", "lora", "translation", "probe")
     epochs: int = 40
     learning_rate: float = 1e-3
     batch_size: int = 64
@@ -105,9 +106,7 @@ def _module(
     kind = "logits" if arm == "lora" else arm
     student = new_student(kind, transfer, seed=seed)
     if arm == "lora":
-        from bioxbridge.lora import add_lora
-
-        student.encoder = add_lora(student.encoder, rank=options.lora_rank)
+        student.encoder = add_lora(student.encoder, rank=options.lora_rank, seed=seed)
     return DistillationModule(student, kind=kind, learning_rate=rate), student
 
 
