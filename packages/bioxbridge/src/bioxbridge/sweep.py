@@ -51,6 +51,11 @@ class SweepJob(BridgeJob):
         models = self._models(model, vary)
         rows = [self._run(split, models) for split in self.splits(datamodule)]
         if self.leader:
+            by_combination = [
+                {"values": combination, "splits": found}
+                for (combination, _), found in zip(models, zip(*rows, strict=True), strict=True)
+            ]
+            self.run.write_json("sweep.json", by_combination)
             self.finish(self._results(rows, vary, datamodule))
 
     def _models(self, model: BridgeModule, vary: dict[str, list]) -> list[tuple[dict, Any]]:
