@@ -188,7 +188,7 @@ def test_pickles_in_an_archive_do_not_run(tmp_path):
 
 
 def test_sources(tmp_path):
-    with pytest.raises(ValueError, match=r"data\.source: 'csv' is not one of watch, npz"):
+    with pytest.raises(ValueError, match="'csv' is not one of watch, simulator, npz"):
         load_recordings("csv")
     with pytest.raises(ValueError, match="watch is installed and reads no path"):
         load_recordings("watch", str(tmp_path))

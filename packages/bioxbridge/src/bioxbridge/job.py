@@ -29,7 +29,7 @@ class BridgeJob(MainJob):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Options of the steps around the bridge."""
         super().add_arguments_to_parser(parser)
-        parser.add_argument("--splits", type=int, default=3, help="Splits by subject to run.")
+        parser.add_argument("--splits", type=int, default=2, help="Splits by subject to run.")
         parser.add_class_arguments(PretrainOptions, "pretrain")
         parser.add_class_arguments(TaskOptions, "task")
         parser.add_class_arguments(BaselineOptions, "baselines")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bioxbridge.recordings.npz import load_npz
+from bioxbridge.recordings.simulator import load_simulator
 from bioxbridge.recordings.stress_predict import load_stress_predict
 from bioxbridge.recordings.watch import load_watch
 from bioxbridge.windows import Recording
@@ -14,29 +15,33 @@ READERS: dict[str, Callable[[Path], list[Recording]]] = {
     "npz": load_npz,
     "stress_predict": load_stress_predict,
 }
+# These need no files.
+INSTALLED: dict[str, Callable[[Path | None], list[Recording]]] = {
+    "watch": load_watch,
+    "simulator": load_simulator,
+}
 
 
 def load_recordings(source: str, path: str | None = None) -> list[Recording]:
     """Recordings of a source.
 
     Args:
-        source: `watch`, or a name in `READERS`.
-        path: file or folder of the source; `watch` takes none.
+        source: a name in `INSTALLED` or in `READERS`.
+        path: file or folder of the source; `watch` takes none, `simulator` a YAML file of its
+            options or none.
 
     Raises:
         ValueError: the source is unknown, its path is missing, or a file cannot be used.
     """
-    if source == "watch":
-        if path is not None:
-            raise ValueError(f"data.path: {path}: watch is installed and reads no path")
-        return load_watch()
-    if source not in READERS:
-        raise ValueError(f"data.source: {source!r} is not one of watch, {', '.join(READERS)}")
-    if path is None:
+    if source not in {**INSTALLED, **READERS}:
+        names = ", ".join([*INSTALLED, *READERS])
+        raise ValueError(f"data.source: {source!r} is not one of {names}")
+    if path is None and source in READERS:
         raise ValueError(f"data.path: {source} needs the place of its files")
-    if not Path(path).exists():
+    if path is not None and not Path(path).exists():
         raise ValueError(f"data.path: {path}: no such file or folder")
-    recordings = READERS[source](Path(path))
+    reader = {**INSTALLED, **READERS}[source]
+    recordings = reader(None if path is None else Path(path))
     if not recordings:
         raise ValueError(f"data.path: {path}: holds no recording")
     return recordings

@@ -26,12 +26,15 @@ _FILE = "seglearn/data/watch_dataset.npy"
 _SHA256 = "eb122f23cdf06ef6bd6c6c5312958ec5cf9d038e2e6d457b8081662c75a42537"
 
 
-def load_watch() -> list[Recording]:
+def load_watch(path: Path | None = None) -> list[Recording]:
     """All series, with modalities `ACC` and `GYR`, three channels each.
 
     Raises:
-        ValueError: seglearn is not installed, or its data file is not the known one.
+        ValueError: seglearn is not installed, its data file is not the known one, or a path is
+            given: the recordings are installed.
     """
+    if path is not None:
+        raise ValueError(f"data.path: {path}: watch is installed and reads no path")
     content = _data_file().read_bytes()
     if hashlib.sha256(content).hexdigest() != _SHA256:
         raise ValueError(f"{_FILE}: is not the file that this reader was written for")
