@@ -71,7 +71,7 @@ isolation: setup  ## build the wheels and install each member alone from them
 
 bench: setup  ## benchmarks of one package: make bench PKG=bioxbridge
 	@test -n "$(PKG)" || { echo "name a package: make bench PKG=bioxbridge"; exit 2; }
-	@set -e; for file in packages/$(PKG)/benchmarks/bench_*.py; do $(RUN) $$file; done
+	@set -e; export BENCH_RUNS=$$(mktemp -d); for file in packages/$(PKG)/benchmarks/bench_*.py; do $(RUN) $$file; done
 
 readme: setup  ## write the results tables of the READMEs from benchmarks/results.json
 	$(RUN) -m papers_shared readme .

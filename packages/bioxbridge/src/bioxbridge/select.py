@@ -128,8 +128,13 @@ class SelectJob(BridgeJob):
         )
         if trained == "all":
             notes += [_rank(s) for s in splits]
-            ratio = np.mean(seconds[BEST]) / np.mean(seconds[SELECTED])
-            notes.append(f"Training a bridge at every place takes {ratio:.0f} times as long.")
+            metrics["grid_over_selection"] = float(
+                np.mean(seconds[BEST]) / np.mean(seconds[SELECTED])
+            )
+            notes.append(
+                "Training a bridge at every place takes "
+                f"{metrics['grid_over_selection']:.0f} times as long."
+            )
             ranks = [_rank_of_selected(s) for s in splits]
             metrics["mean_rank"] = float(np.mean(ranks))
             plots.plot_places(self.run.figures / "places.png", splits, depths)

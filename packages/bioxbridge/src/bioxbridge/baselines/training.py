@@ -36,7 +36,7 @@ class BaselineOptions:
     """
 
     arms: tuple[Baseline, ...] = ("logits", "feature", "contrast", "lora", "translation", "probe")
-    epochs: int = 40
+    epochs: int = 25
     learning_rate: float = 1e-3
     batch_size: int = 64
     lora_rank: int = 8

@@ -1,0 +1,46 @@
+"""What the benchmarks share: one run folder, so that encoders train once, and intervals."""
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bioxbridge.metrics import t_interval
+from papers_shared.readme import write_results
+
+# Split seeds that no choice was made on.
+SEEDS = range(10, 15)
+RESULTS = Path(__file__).with_name("results.json")
+
+_FOLDER = os.environ.get("BENCH_RUNS") or tempfile.mkdtemp(prefix="bioxbridge-bench-")
+write = functools.partial(write_results, RESULTS, package="bioxbridge")
+
+
+def run(main: Callable[[list[str]], int], *options: str, name: str = "watch") -> Path:
+    """Run a verb on the benchmark's splits; returns the run folder."""
+    folder = Path(_FOLDER) / name
+    splits = ["--data.split_seed", str(SEEDS[0]), "--splits", str(len(SEEDS))]
+    if main([*splits, "--run.dir", str(folder), *options]) != 0:
+        raise SystemExit(1)
+    return folder
+
+
+def metrics(folder: Path) -> dict[str, float]:
+    """The numbers of the last verb that ran in a folder."""
+    return json.loads((folder / "metrics.json").read_text())["metrics"]
+
+
+def points(differences: np.ndarray) -> str:
+    """A mean and its interval, as the tables print them."""
+    mean, low, high = t_interval(np.asarray(differences))
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}] points"
+
+
+def above(differences: np.ndarray, bound: float = 0.0) -> bool | None:
+    """Whether the whole interval lies above a bound; False when all lies below, None otherwise."""
+    _, low, high = t_interval(np.asarray(differences))
+    return True if low > bound else False if high < bound else None
