@@ -139,9 +139,13 @@ def test_npz_round_trip(tmp_path):
         ({"EDA_rate": None}, r"has EDA but not EDA_rate \(Hz\)"),
         ({"EDA_rate": [4.0, 4.0]}, r"EDA_rate is float64 \(2,\), not one number"),
         ({"EDA_rate": 0.0}, r"EDA: sampling rate 0\.0 Hz is not positive"),
-        ({"EDA": np.array([1, "a"], object)}, "not readable as NPZ of plain arrays"),
-        ({"labels": np.array([{}, None], object)}, "not readable as NPZ of plain arrays"),
-        ({"EDA": np.array(["a", "b"])}, "EDA is of type <U1, not numbers"),
+        ({"EDA": np.array([1, "a"], object)}, r"EDA is no plain array; Python objects"),
+        ({"labels": np.array([{}, None], object)}, "labels is no plain array"),
+        ({"EDA": np.array(["a", "b"])}, "EDA is of type <U1, not real numbers"),
+        ({"EDA": np.zeros(40, complex)}, "EDA is of type complex128, not real numbers"),
+        ({"EDA_rate": np.inf}, r"EDA: sampling rate inf Hz is not positive and finite"),
+        ({"EDA": np.zeros((40, 2))}, r"EDA: shape \(40, 2\) has more channels than samples"),
+        ({"labels": np.zeros(60, int)}, r"60 labels at 1\.0 a second cover 60\.0 s, the signals"),
         ({"EDA": np.zeros((1, 2, 3))}, r"EDA: shape \(1, 2, 3\)"),
         ({"EDA": np.array([[0.0] * 40, [0.0] * 39 + [np.nan]])}, "EDA: channel 1, sample 39"),
         ({"EDA": np.ones(20)}, "differ in duration"),
@@ -162,7 +166,7 @@ def test_npz_that_cannot_be_used(tmp_path, changes, message):
 def test_files_that_are_no_archive(tmp_path, content):
     file = tmp_path / "ann_1.npz"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"ann_1\.npz: not readable as NPZ"):
+    with pytest.raises(ValueError, match=r"ann_1\.npz: is not an NPZ file$"):
         load_npz(file)
 
 
@@ -170,11 +174,17 @@ def test_a_truncated_archive_and_a_plain_array(tmp_path):
     file = tmp_path / "ann_1.npz"
     np.savez(file, **arrays())
     file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(ValueError, match=r"ann_1\.npz: not readable as NPZ"):
+    with pytest.raises(ValueError, match=r"ann_1\.npz: is not an NPZ file$"):
+        load_npz(file)
+    np.savez(file, **arrays())
+    content = bytearray(file.read_bytes())
+    content[content.index(b"NUMPY") + 100] ^= 255
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"ann_1\.npz: \w+ cannot be read, the file is damaged"):
         load_npz(file)
     with file.open("wb") as stream:
         np.save(stream, np.zeros(3))
-    with pytest.raises(ValueError, match=r"ann_1\.npz: not readable as NPZ"):
+    with pytest.raises(ValueError, match=r"ann_1\.npz: is not an NPZ file$"):
         load_npz(file)
 
 
@@ -182,9 +192,17 @@ def test_pickles_in_an_archive_do_not_run(tmp_path):
     mark = tmp_path / "ran"
     calls = np.array([Calls(os.system, f"touch {mark}")], object)
     np.savez(tmp_path / "ann_1.npz", **arrays(EDA=calls))
-    with pytest.raises(ValueError, match="not readable as NPZ of plain arrays"):
+    with pytest.raises(ValueError, match="EDA is no plain array; Python objects"):
         load_npz(tmp_path / "ann_1.npz")
     assert not mark.exists()
+
+
+def test_a_stray_label_is_named(tmp_path):
+    np.savez(tmp_path / "ann_1.npz", **arrays())
+    labels = np.array([0] * 9 + [40])
+    np.savez(tmp_path / "bea_1.npz", **arrays(labels=labels))
+    with pytest.raises(ValueError, match=r"bea_1\.npz: has label 40, but no recording has label 2"):
+        load_recordings("npz", str(tmp_path))
 
 
 def test_sources(tmp_path):

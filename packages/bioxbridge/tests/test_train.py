@@ -152,7 +152,7 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--data.old", "GYR"], "'GYR' is also the old modality"),
         (["--data.window", "-1"], "data.window: -1.0 seconds is not positive"),
         (["--data.window", "900"], "is longer than any recording"),
-        (["--data.frame", "9"], "is shorter than a frame"),
+        (["--data.frame", "9"], "watch series 0: ACC: data.frame: 9.0 s are 450 samples at 50 Hz"),
         (["--data.split_counts", "[9,9,9,9]"], "need 36 subjects, there are 10"),
         (["--data.split_counts", "[3,0,3,3]"], "data.split_counts: [3, 0, 3, 3] are not four"),
         (["--pretrain.epochs", "0"], "pretrain.epochs: 0 is not above zero"),

@@ -50,7 +50,7 @@ def test_as_many_windows_whatever_the_rate(seconds, window, stride, rate):
             "EDA": np.zeros((1, round(seconds * 4)), np.float32),
         },
         rates={"ECG": float(rate), "EDA": 4.0},
-        labels=np.zeros(21, int),
+        labels=np.zeros(int(np.ceil(seconds)), int),
     )
     fast, _ = cut_windows(visit, "ECG", seconds=window, stride=stride)
     slow, _ = cut_windows(visit, "EDA", seconds=window, stride=stride)

@@ -278,7 +278,10 @@ def tokenise(
         if not len(cut):
             continue
         rate = recording.rates[modality]
-        found.append(tokens(torch.from_numpy(cut), rate))
+        try:
+            found.append(tokens(torch.from_numpy(cut), rate))
+        except ValueError as error:
+            raise ValueError(f"{recording.name}: {modality}: {error}") from error
         if found[-1].shape[1:] != found[0].shape[1:]:
             raise ValueError(
                 f"{recording.name}: {modality} at {rate} Hz with {cut.shape[1]} channels gives "

@@ -50,10 +50,14 @@ class SpectralTokens:
         size, step = round(self.frame * rate), max(1, round(self.hop * rate))
         if windows.shape[-1] < size:
             raise ValueError(
-                f"window of {windows.shape[-1]} samples is shorter than a frame of {size}"
+                f"data.frame: {self.frame} s are {size} samples at {rate:g} Hz, more than the "
+                f"{windows.shape[-1]} of a window"
             )
-        if size < self.means:
-            raise ValueError(f"frame of {size} samples cannot be cut into {self.means} means")
+        if size < max(2, self.means):
+            raise ValueError(
+                f"data.frame: {self.frame} s are {size} samples at {rate:g} Hz, too few for "
+                f"data.means {self.means}; take longer frames or fewer means"
+            )
         frames = windows.unfold(-1, size, step)  # (N, C, T, size)
         centred = frames - frames.mean(dim=-1, keepdim=True)
         spectrum = torch.fft.rfft(centred * torch.hann_window(size, periodic=False)).abs()

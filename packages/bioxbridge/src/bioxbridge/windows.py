@@ -30,7 +30,7 @@ class Recording:
     Raises:
         ValueError: names the recording, modality and value that cannot be: a wrong shape, a rate
             that is not positive, NaN or infinite samples, modalities of different duration, or
-            labels that do not cover them.
+            labels that cover less or more than them.
     """
 
     name: str
@@ -46,9 +46,16 @@ class Recording:
             where = f"{self.name}: {modality}"
             if signal.ndim != 2 or signal.shape[1] == 0:
                 raise ValueError(f"{where}: shape {signal.shape} is not (channels, samples)")
+            if signal.shape[0] > signal.shape[1]:
+                raise ValueError(
+                    f"{where}: shape {signal.shape} has more channels than samples; transpose "
+                    "it to (channels, samples)"
+                )
+            if not np.isrealobj(signal) or not np.issubdtype(signal.dtype, np.number):
+                raise ValueError(f"{where}: is of type {signal.dtype}, not real numbers")
             rate = self.rates.get(modality, 0.0)
-            if not rate > 0:
-                raise ValueError(f"{where}: sampling rate {rate} Hz is not positive")
+            if not 0 < rate < np.inf:
+                raise ValueError(f"{where}: sampling rate {rate} Hz is not positive and finite")
             bad = np.argwhere(~np.isfinite(signal))
             if len(bad):
                 channel, sample = bad[0]
@@ -65,9 +72,16 @@ class Recording:
                 "common span"
             )
 
-        if not self.label_rate > 0:
-            raise ValueError(f"{self.name}: label_rate {self.label_rate} is not positive")
+        if not 0 < self.label_rate < np.inf:
+            raise ValueError(
+                f"{self.name}: label_rate {self.label_rate} is not positive and finite"
+            )
         covered = len(self.labels) / self.label_rate
+        if covered > longest + 1 + 1 / self.label_rate:
+            raise ValueError(
+                f"{self.name}: {len(self.labels)} labels at {self.label_rate} a second cover "
+                f"{covered:.1f} s, the signals {longest:.1f} s; is label_rate right?"
+            )
         if covered < shortest - 1 / self.label_rate:
             raise ValueError(
                 f"{self.name}: {len(self.labels)} labels at {self.label_rate} a second cover "

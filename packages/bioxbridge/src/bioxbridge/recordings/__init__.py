@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from bioxbridge.recordings.npz import load_npz
 from bioxbridge.recordings.simulator import load_simulator
 from bioxbridge.recordings.stress_predict import load_stress_predict
 from bioxbridge.recordings.watch import load_watch
-from bioxbridge.windows import Recording
+from bioxbridge.windows import UNLABELLED, Recording
 
 READERS: dict[str, Callable[[Path], list[Recording]]] = {
     "npz": load_npz,
@@ -44,4 +46,18 @@ def load_recordings(source: str, path: str | None = None) -> list[Recording]:
     recordings = reader(None if path is None else Path(path))
     if not recordings:
         raise ValueError(f"data.path: {path}: holds no recording")
+    _check_classes(recordings)
     return recordings
+
+
+def _check_classes(recordings: list[Recording]) -> None:
+    """Refuse labels with gaps, which a stray value leaves."""
+    found = np.unique(np.concatenate([recording.labels for recording in recordings]))
+    found = found[found != UNLABELLED]
+    missing = sorted(set(range(int(found.max(initial=-1)))) - set(found.tolist()))
+    if missing:
+        stray = next(r for r in recordings if found[-1] in r.labels)
+        raise ValueError(
+            f"{stray.name}: has label {found[-1]}, but no recording has label {missing[0]}; number "
+            "the classes from 0 without gaps, -1 for unknown"
+        )

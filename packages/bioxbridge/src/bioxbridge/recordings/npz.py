@@ -34,14 +34,21 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
     Raises:
         ValueError: names the file that is not such an archive.
     """
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file}: is not an NPZ file")
+    name = ""
     try:
-        with file.open("rb") as stream:
-            archive = np.load(stream, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise ValueError("it is a single array")
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{file}: not readable as NPZ of plain arrays ({error})") from error
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {}
+            for name in archive.files:
+                arrays[name] = archive[name]
+            return arrays
+    except ValueError as error:
+        raise ValueError(
+            f"{file}: {name} is no plain array; Python objects (pickle) are never loaded"
+        ) from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{file}: {name} cannot be read, the file is damaged ({error})") from error
 
 
 def _read(file: Path) -> Recording:
@@ -51,8 +58,8 @@ def _read(file: Path) -> Recording:
     for name in names:
         if f"{name}_rate" not in arrays:
             raise ValueError(f"{file}: has {name} but not {name}_rate (Hz)")
-        if not np.issubdtype(arrays[name].dtype, np.number):
-            raise ValueError(f"{file}: {name} is of type {arrays[name].dtype}, not numbers")
+        if not np.isrealobj(arrays[name]) or not np.issubdtype(arrays[name].dtype, np.number):
+            raise ValueError(f"{file}: {name} is of type {arrays[name].dtype}, not real numbers")
         signals[name] = np.atleast_2d(arrays[name]).astype(np.float32)
         rates[name] = _number(file, f"{name}_rate", arrays[f"{name}_rate"])
     if not signals:
