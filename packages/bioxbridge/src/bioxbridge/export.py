@@ -18,14 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bioxbridge.adapters import (
-    BlockModel,
-    from_canonical,
-    hidden_tensor,
-    pool_segments,
-    to_canonical,
-)
+from bioxbridge.adapters import BlockModel
 from bioxbridge.bridged import BridgedModel
+from bioxbridge.layouts import from_canonical, hidden_tensor, pool_segments, to_canonical
 
 # What files of format protobuf, which ONNX is, can hold.
 _ONNX_BYTES = 2**31
