@@ -142,10 +142,10 @@ def export_onnx(bridged: BridgedModel, example: Tensor, file: str | Path) -> flo
     with _whole_file(Path(file)) as partial:
         converted.save(partial)
         onnx.checker.check_model(partial)
-        session = onnxruntime.InferenceSession(partial, providers=["CPUExecutionProvider"])
+        runtime = onnxruntime.InferenceSession(partial, providers=["CPUExecutionProvider"])
 
         def run(inputs: Tensor) -> Tensor:
-            return torch.from_numpy(session.run(["logits"], {"inputs": inputs.numpy()})[0])
+            return torch.from_numpy(runtime.run(["logits"], {"inputs": inputs.numpy()})[0])
 
         return _difference(run, model, batches)
 
