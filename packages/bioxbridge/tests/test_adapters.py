@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from bioxbridge.adapters import BlockModel, TaskModel, from_canonical, to_canonical
+from bioxbridge.adapters import BlockModel, TaskModel
 from bioxbridge.encoder import SignalEncoder
+from bioxbridge.layouts import from_canonical, to_canonical
 
 DEPTH = 3
 

@@ -217,6 +217,14 @@ def test_labels_along_time_need_a_bridge_that_reads_tokens():
         ValueError, match="full_rank pools over time, but the old task labels 3 seg"
     ):
         BridgedModel(new=new, old=old, bridge=FullRankBridge(**SIZES), new_block=1, old_block=1)
+    # Straight into the head, one token a segment.
+    direct = BridgedModel(
+        new=new, old=old, bridge=per_token(output_init="small"), new_block=1, old_block=2
+    )
+    each = direct.bridge(direct.pool(inputs))
+    torch.testing.assert_close(direct(inputs), old.head(each))
+    with pytest.raises(ValueError, match=r"for a bridge of 3 token\(s\), not 6"):
+        BridgedModel(new=new, old=old, bridge=per_token(tokens=6), new_block=1, old_block=2)
     with pytest.raises(ValueError, match="segments: 0 is below 1"):
         TaskModel(old.encoder, old.head, segments=0)
 

@@ -163,12 +163,12 @@ def test_onnx_gives_the_same_logits_for_any_number_of_windows(tmp_path):
 
     bridged, example = bridge_between("hubert", "narrowing")
     assert export_onnx(bridged, example, tmp_path / "bridge.onnx") < 1e-4
-    session = onnxruntime.InferenceSession(tmp_path / "bridge.onnx")
-    assert [i.name for i in session.get_inputs()] == ["inputs"]
-    assert [o.name for o in session.get_outputs()] == ["logits"]
+    runtime = onnxruntime.InferenceSession(tmp_path / "bridge.onnx")
+    assert [i.name for i in runtime.get_inputs()] == ["inputs"]
+    assert [o.name for o in runtime.get_outputs()] == ["logits"]
     for count in (1, 7):
         inputs = torch.randn(count, *example.shape[1:])
-        (logits,) = session.run(["logits"], {"inputs": inputs.numpy()})
+        (logits,) = runtime.run(["logits"], {"inputs": inputs.numpy()})
         np.testing.assert_allclose(logits, bridged(inputs).detach(), rtol=1e-4, atol=1e-5)
     assert [file.name for file in tmp_path.iterdir()] == ["bridge.onnx"]
 

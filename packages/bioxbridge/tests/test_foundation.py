@@ -159,7 +159,7 @@ def signal(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).numpy()
 
 
-# Adapted model, windows, rate, tokens and depth of the dossier's table.
+# Adapted model, windows, rate, tokens and depth, as published.
 PUBLISHED = {
     "LaBraM 30 s": ("labram", LaBraM, (2, 6, 6000), 200, 181, 12),
     "LaBraM 3 s": ("labram", LaBraM, (2, 6, 600), 200, 19, 12),

@@ -352,6 +352,17 @@ def test_tolerances_reach_both_stages():
         )
 
 
+def test_features_that_cannot_be_compared_are_named():
+    labels, groups, noise, signal = features()
+    common = {"pseudo_labels": labels, "groups": groups}
+    with pytest.raises(ValueError, match="old_features: block 1 has 89 windows, but there are 90"):
+        select_positions(new_features=[noise], old_features=[noise, noise[1:]], **common)
+    broken = signal.clone()
+    broken[4, 1] = float("nan")
+    with pytest.raises(ValueError, match="new_features: block 0 holds a value that is not finite"):
+        select_positions(new_features=[broken], old_features=[noise], **common)
+
+
 def test_fixed_and_random_positions():
     nine = fixed_positions(4, 5)
     assert nine == [(m, l) for m in (0, 2, 3) for l in (0, 2, 4)]  # noqa: E741

@@ -2,63 +2,31 @@
 
 BioX-Bridge (arXiv 2510.02276, section 3.1) needs three things of a model: the output of block m,
 the continuation from the input of block l, and the width and tokens there. Hidden states are
-(B, T, D) outside of this file; each model's own layout is a tag that is never guessed from sizes.
+(B, T, D) for everyone else, whatever the model's own layout is (`bioxbridge.layouts`).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Layout = Literal["BTD", "TBD", "BDT", "GTD"]
-Hidden = Float[Tensor, "batch tokens width"]
+from bioxbridge.layouts import (
+    Hidden,
+    Layout,
+    from_canonical,
+    hidden_tensor,
+    pool_segments,
+    to_canonical,
+)
+
 Logits = Float[Tensor, "batch *segments classes"]
 Preprocess = Callable[[np.ndarray, float], Tensor]
-
-
-def to_canonical(hidden: Tensor, layout: Layout, groups: int = 1) -> Hidden:
-    """A model's own hidden state as (B, T, D).
-
-    Args:
-        hidden: in the model's layout.
-        layout: `BTD`; `TBD` (fairseq); `BDT` (convolutions: channels are features); `GTD`
-            (B x groups, T, D: each sensor channel runs by itself, their tokens are joined).
-        groups: sensor channels of a `GTD` layout.
-    """
-    if layout == "TBD":
-        return hidden.transpose(0, 1)
-    if layout == "BDT":
-        return hidden.transpose(1, 2)
-    if layout == "GTD":
-        return hidden.unflatten(0, (-1, groups)).flatten(1, 2)
-    return hidden
-
-
-def from_canonical(hidden: Hidden, layout: Layout, groups: int = 1) -> Tensor:
-    """(B, T, D) as the model's own layout; inverse of `to_canonical`."""
-    if layout == "TBD":
-        return hidden.transpose(0, 1)
-    if layout == "BDT":
-        return hidden.transpose(1, 2)
-    if layout == "GTD":
-        return hidden.unflatten(1, (groups, -1)).flatten(0, 1)
-    return hidden
-
-
-def pool_segments(hidden: Hidden, segments: int) -> Float[Tensor, "batch segments width"]:
-    """Mean token of each of `segments` equal stretches of (B, T, D), as `adaptive_avg_pool1d` cuts.
-
-    >>> pool_segments(torch.tensor([[[1.0], [3.0], [5.0], [9.0]]]), 2).flatten().tolist()
-    [2.0, 7.0]
-    """
-    return F.adaptive_avg_pool1d(hidden.transpose(1, 2), segments).transpose(1, 2)
 
 
 class BlockModel(nn.Module):
@@ -340,16 +308,3 @@ class TaskModel(nn.Module):
 
 class _ReachedError(Exception):
     """Ends a forward pass at the last position that is needed."""
-
-
-def hidden_tensor(output: Any) -> Tensor:
-    """The hidden state among what a block takes or returns: the first item, however deep.
-
-    Raises:
-        TypeError: it is no tensor.
-    """
-    while isinstance(output, tuple | list):
-        output = output[0]
-    if not torch.is_tensor(output):
-        raise TypeError(f"a block passes on {type(output).__name__}, not a tensor")
-    return output

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bioxbridge.adapters import pool_segments
 from bioxbridge.bridge import PrototypeBridge, Reads
+from bioxbridge.layouts import pool_segments
 
 Pooled = Float[Tensor, "batch width"]
 Tokens = Float[Tensor, "batch tokens_new width"]
@@ -108,7 +108,8 @@ class PerTokenBridge(PrototypeBridge):
     Token t of the old model is $\tilde h_t = h_t A B P$, with the new model's tokens $h$ brought to
     the old model's T by linear interpolation along time. d_m r + r N + N d_l parameters, whatever
     T is. The published bridge pools the new model over time first, which suits labels of whole
-    windows but not labels along time.
+    windows but not labels along time. Both models' tokens must lie along time, then: LaBraM's and
+    NormWear's, one for each sensor channel and moment, do not.
 
     Args:
         input_width: $d_m$.

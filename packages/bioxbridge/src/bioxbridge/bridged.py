@@ -26,7 +26,8 @@ class BridgedModel(nn.Module):
         bridge: from what it reads, pooled (B, d_m) or tokens (B, T_m, d_m), to (B, T, d_l).
         new_block: m, the block whose output the bridge reads, counted from 0.
         old_block: l, the block whose input the bridge replaces, counted from 0. A bridge of one
-            token may take l = depth, which writes the feature that the head reads.
+            token (of one for each segment of a task along time) may take l = depth, which writes
+            the feature that the head reads.
 
     Raises:
         ValueError: a model has no such block, or the old task has labels along time and the bridge
@@ -46,10 +47,10 @@ class BridgedModel(nn.Module):
         if not 0 <= new_block < new.depth:
             raise ValueError(f"new_block: {new_block} is outside 0..{new.depth - 1}")
         depth, tokens = old.encoder.depth, bridge.settings["tokens"]
-        if old_block == depth and tokens != 1:
+        if old_block == depth and tokens != (old.segments or 1):
             raise ValueError(
                 f"old_block: {old_block} is outside 0..{depth - 1}; {depth} is the head's input, "
-                f"for a bridge of one token, not {tokens}"
+                f"for a bridge of {old.segments or 1} token(s), not {tokens}"
             )
         if not 0 <= old_block <= depth:
             raise ValueError(f"old_block: {old_block} is outside 0..{depth - 1}")

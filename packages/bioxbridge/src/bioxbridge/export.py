@@ -18,14 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bioxbridge.adapters import (
-    BlockModel,
-    from_canonical,
-    hidden_tensor,
-    pool_segments,
-    to_canonical,
-)
+from bioxbridge.adapters import BlockModel
 from bioxbridge.bridged import BridgedModel
+from bioxbridge.layouts import from_canonical, hidden_tensor, pool_segments, to_canonical
 
 # What files of format protobuf, which ONNX is, can hold.
 _ONNX_BYTES = 2**31
@@ -66,7 +61,7 @@ class StandaloneBridge(nn.Module):
         self.eval()
         try:
             self(example)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"export: {type(new.module).__name__} cannot end after block {bridged.new_block}: "
                 f"{_reason(error)}"
@@ -147,10 +142,10 @@ def export_onnx(bridged: BridgedModel, example: Tensor, file: str | Path) -> flo
     with _whole_file(Path(file)) as partial:
         converted.save(partial)
         onnx.checker.check_model(partial)
-        session = onnxruntime.InferenceSession(partial, providers=["CPUExecutionProvider"])
+        runtime = onnxruntime.InferenceSession(partial, providers=["CPUExecutionProvider"])
 
         def run(inputs: Tensor) -> Tensor:
-            return torch.from_numpy(session.run(["logits"], {"inputs": inputs.numpy()})[0])
+            return torch.from_numpy(runtime.run(["logits"], {"inputs": inputs.numpy()})[0])
 
         return _difference(run, model, batches)
 
@@ -203,25 +198,12 @@ class _Reached:
     def __init__(self) -> None:
         self.output: Any = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Reached:
-        raise TypeError("a standalone bridge is not copied")
+    def keep(self, _: nn.Module, __: Any, output: Any) -> None:
+        self.output = output
 
     def take(self) -> Tensor:
         output, self.output = self.output, None
         return hidden_tensor(output)
-
-
-class _Last(nn.Module):
-    """Block m: remembers what it returns."""
-
-    def __init__(self, block: nn.Module, reached: _Reached) -> None:
-        super().__init__()
-        self.block = block
-        self._reached = [reached]
-
-    def forward(self, *arguments: Any, **keywords: Any) -> Any:
-        self._reached[0].output = self.block(*arguments, **keywords)
-        return self._reached[0].output
 
 
 class _Later(nn.Module):
@@ -244,7 +226,7 @@ class _HandOn(nn.Module):
 
 @torch.no_grad()
 def _stop_after(model: BlockModel, last: int, example: Tensor) -> _Reached:
-    """Replace, inside the model, block `last` and all that is called after it and not before."""
+    """Note what block `last` returns, and replace all that is called after it and not before."""
     names = {module: name for name, module in model.module.named_modules()}
     early: set[nn.Module] = set()
     late: set[nn.Module] = set()
@@ -268,7 +250,7 @@ def _stop_after(model: BlockModel, last: int, example: Tensor) -> _Reached:
         module: _HandOn() for module in late - early if module not in set(model.blocks)
     }
     stand_ins |= {block: _Later(reached) for block in model.blocks[last + 1 :]}
-    stand_ins[model.blocks[last]] = _Last(model.blocks[last], reached)
+    model.blocks[last].register_forward_hook(reached.keep)
     for module, stand_in in stand_ins.items():
         parent, _, name = names[module].rpartition(".")
         setattr(model.module.get_submodule(parent), name, stand_in)

@@ -20,7 +20,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bioxbridge import preprocessing
-from bioxbridge.adapters import BlockModel, Layout
+from bioxbridge.adapters import BlockModel
+from bioxbridge.layouts import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,11 +114,21 @@ def select_positions(
         The positions. Of equal blocks the last one is taken.
 
     Raises:
-        ValueError: a tolerance below 0.
+        ValueError: a tolerance below 0, features of another number of windows than there are
+            labels, or features that are not finite.
     """
     for name, value in (("probe_tolerance", probe_tolerance), ("cka_tolerance", cka_tolerance)):
         if not value >= 0:
             raise ValueError(f"{name}: {value} is below 0")
+    for name, blocks in (("new_features", new_features), ("old_features", old_features)):
+        for block, features in enumerate(blocks):
+            if len(features) != len(pseudo_labels):
+                raise ValueError(
+                    f"{name}: block {block} has {len(features)} windows, "
+                    f"but there are {len(pseudo_labels)} pseudo labels"
+                )
+            if not features.isfinite().all():
+                raise ValueError(f"{name}: block {block} holds a value that is not finite")
     folds = probe_folds(pseudo_labels, groups)
     probe_scores = [probe_score(f, pseudo_labels, folds) for f in new_features]
     new_block = _last_best(probe_scores, probe_tolerance)
