@@ -27,7 +27,7 @@ from bioxbridge.pretraining import PretrainOptions, pretrain_encoder
 from bioxbridge.selection import Positions
 from bioxbridge.task import TaskOptions, load_task_model, save_task_model, train_task_model
 from papers_shared.errors import UserError, bad_input
-from papers_shared.measure import Cost, count_parameters
+from papers_shared.measure import Cost
 from papers_shared.run_folder import RunFolder
 from papers_shared.seeds import derive_seed
 
@@ -169,7 +169,7 @@ class Split:
 
         def compute(folder: Path) -> None:
             with bad_input(), Cost() as cost:
-                task, scores = train_task_model(
+                fitted = train_task_model(
                     encoder,
                     (getattr(self.parts["train"], side), self.parts["train"].labels),
                     (getattr(self.parts["val"], side), self.parts["val"].labels),
@@ -179,10 +179,9 @@ class Split:
                     seed=self.seed("task", side),
                     new_trainer=self.experiment.stage_trainer,
                 )
-            save_task_model(task, folder)
-            tuned = max(scores, key=lambda arm: scores[arm]) == "tune"
+            save_task_model(fitted.model, folder)
             facts = {
-                "parameters": count_parameters(task if tuned else task.head),
+                "parameters": fitted.parameters,
                 "seconds": cost.seconds,
                 "memory": cost.memory,
             }

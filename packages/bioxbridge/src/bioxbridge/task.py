@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import lightning
 import torch
@@ -17,35 +18,46 @@ from bioxbridge.callbacks import KeepBest
 from bioxbridge.data import row_loader
 from bioxbridge.encoder import SignalEncoder
 from bioxbridge.features import pooled_states
+from bioxbridge.lora import add_lora, merge_lora
 from bioxbridge.metrics import classification_scores
 from bioxbridge.windows import UNLABELLED
 from papers_shared.errors import require_positive
+from papers_shared.measure import count_parameters
 from papers_shared.seeds import seeded
+
+Mode = Literal["probe", "tune", "lora"]
 
 
 @dataclass(kw_only=True)
 class TaskOptions:
-    """The task model: a linear probe and a fine-tuned model, the better one on the val subjects.
+    """How task models are trained: in each mode asked for, the best one on the val subjects stays.
 
     Args:
-        probe_epochs: passes of the probe on the frozen encoder.
+        modes: `probe` fits a head on the frozen encoder, `tune` trains both, `lora` trains the head
+            and low-rank terms of the encoder's linear layers.
+        probe_epochs: passes of the probe.
         probe_learning_rate: Adam's.
-        tune_epochs: passes of fine-tuning encoder and head; 0 leaves it out.
+        tune_epochs: passes of the other two.
         tune_learning_rate: Adam's.
+        lora_rank: rank of the added terms.
+        class_weights: whether the loss weighs classes by inverse frequency.
         batch_size: windows per step.
     """
 
+    modes: tuple[Mode, ...] = ("probe", "tune")
     probe_epochs: int = 30
     probe_learning_rate: float = 1e-2
     tune_epochs: int = 12
     tune_learning_rate: float = 3e-4
+    lora_rank: int = 8
+    class_weights: bool = True
     batch_size: int = 64
 
     def __post_init__(self) -> None:
-        positive = ("probe_epochs", "probe_learning_rate", "tune_learning_rate", "batch_size")
-        require_positive("task", self, *positive)
-        if self.tune_epochs < 0:
-            raise ValueError(f"task.tune_epochs: {self.tune_epochs} is below 0")
+        positive = ("probe_epochs", "probe_learning_rate", "tune_epochs", "tune_learning_rate")
+        require_positive("task", self, *positive, "lora_rank", "batch_size")
+        if not self.modes:
+            raise ValueError("task.modes: names no mode")
 
 
 class ClassifierModule(lightning.LightningModule):
@@ -107,51 +119,70 @@ def train_task_model(
     stage: str,
     seed: int,
     new_trainer: Callable[..., lightning.Trainer],
-) -> tuple[TaskModel, dict[str, float]]:
-    """Fit a head on a frozen encoder and a fine-tuned model; keep the better on `val`.
+) -> FittedTask:
+    """Train a task model in each mode and keep the one that is best on `val`.
 
     Args:
         encoder: pretrained; left as it is.
         train: (N, T, F) inputs and (N,) labels; label -1 is left out.
         val: the same of other subjects, with at least one label.
-        options: budgets.
+        options: modes and budgets.
         classes: number of classes.
         stage: name for the log.
         seed: of weights and order.
         new_trainer: makes a trainer from a stage name and options.
-
-    Returns:
-        The task model and the two validation scores, balanced accuracy in percent.
     """
     (inputs, labels), (val_inputs, val_labels) = _labelled(*train), _labelled(*val)
-    weights = inverse_frequency(labels, classes)
-    scores: dict[str, float] = {}
-    candidates: dict[str, TaskModel] = {}
-    arms = {"probe": (options.probe_epochs, options.probe_learning_rate)}
-    if options.tune_epochs:
-        arms["tune"] = (options.tune_epochs, options.tune_learning_rate)
-    for arm, (epochs, learning_rate) in arms.items():
+    weights = inverse_frequency(labels, classes) if options.class_weights else None
+    fitted: dict[Mode, FittedTask] = {}
+    scores: dict[Mode, float] = {}
+    for mode in options.modes:
+        probe = mode == "probe"
         with seeded(seed):
             own = BlockModel(_clone(encoder), "blocks")
             task = TaskModel(own, nn.Linear(encoder.sizes["width"], classes))
-            if arm == "probe":
+            if mode == "lora":
+                add_lora(own, rank=options.lora_rank, seed=seed)
+            x, x_val = inputs, val_inputs
+            if probe:
                 own.freeze()
-                (x,) = pooled_states(own, inputs, [own.depth])
-                (x_val,) = pooled_states(own, val_inputs, [own.depth])
-                trained: nn.Module = task.head
-            else:
-                x, x_val, trained = inputs, val_inputs, task
+                x, x_val = (pooled_states(own, side, [own.depth])[0] for side in (x, x_val))
             best = KeepBest("val_bacc")
-            trainer = new_trainer(f"{stage} {arm}", epochs=epochs, callbacks=[best])
+            epochs = options.probe_epochs if probe else options.tune_epochs
+            trainer = new_trainer(f"{stage} {mode}", epochs=epochs, callbacks=[best])
             trainer.fit(
-                ClassifierModule(trained, learning_rate=learning_rate, class_weights=weights),
+                ClassifierModule(
+                    task.head if probe else task,
+                    learning_rate=(
+                        options.probe_learning_rate if probe else options.tune_learning_rate
+                    ),
+                    class_weights=weights,
+                ),
                 row_loader(x, labels, batch_size=options.batch_size, shuffle=True, seed=seed),
                 row_loader(x_val, val_labels, batch_size=512),
             )
-        scores[arm] = float(best.best or 0.0)
-        candidates[arm] = task
-    chosen = max(scores, key=lambda arm: scores[arm])
-    return candidates[chosen].freeze(), scores
+        parameters = count_parameters(task, trainable=True)
+        if mode == "lora":
+            merge_lora(own)
+        scores[mode] = float(best.best or 0.0)
+        fitted[mode] = FittedTask(task.freeze(), mode, parameters, scores)
+    return fitted[max(scores, key=lambda mode: scores[mode])]
+
+
+class FittedTask(NamedTuple):
+    """A trained task model, frozen.
+
+    Attributes:
+        model: the task model.
+        mode: how it was trained.
+        parameters: number of trained ones.
+        scores: balanced accuracy on the val subjects by mode, percent.
+    """
+
+    model: TaskModel
+    mode: Mode
+    parameters: int
+    scores: dict[Mode, float]
 
 
 def save_task_model(task: TaskModel, folder: Path) -> None:
