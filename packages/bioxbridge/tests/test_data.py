@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bioxbridge import data as data_module
-from bioxbridge.data import BiosignalData, Rows, row_loader, tokenise
+from bioxbridge.data import BiosignalData, RowData, Rows, row_loader, tokenise
 from bioxbridge.tokens import SpectralTokens
 from bioxbridge.windows import Recording
 
@@ -169,9 +169,8 @@ def test_bad_settings_are_refused(small, options, message):
         small(**options)
 
 
-def test_attached_rows_come_back(small):
-    data = small(batch_size=8)
-    data.attach(train=(ROWS,), val=(ROWS[:20],), seed=3)
+def test_rows_come_back():
+    data = RowData(train=(ROWS,), val=(ROWS[:20],), batch_size=8, seed=3)
     train = [batch[0].tolist() for batch in data.train_dataloader()]
     expected = [batch[0].tolist() for batch in row_loader(ROWS, batch_size=8, shuffle=True, seed=3)]
     assert train == expected

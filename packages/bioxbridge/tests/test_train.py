@@ -147,7 +147,7 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--data.source", "tape"], "'tape' is not one of"),
         (["--data.source", "npz"], "data.path: npz needs"),
         (["--data.source", "npz", "--data.path", "/nowhere"], "/nowhere: no such file"),
-        (["--data.path", "/nowhere"], "reads no path"),
+        (["--data.path", "/"], "reads no path"),
         (["--data.old", "PPG"], "has no 'PPG', only ACC, GYR"),
         (["--data.old", "GYR"], "'GYR' is also the old modality"),
         (["--data.window", "-1"], "data.window: -1.0 seconds is not positive"),

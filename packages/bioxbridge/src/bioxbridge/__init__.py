@@ -14,6 +14,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "encoder": ["SignalEncoder"],
         "export": ["StandaloneBridge", "export_onnx", "export_program"],
         "features": ["pooled_states", "token_states"],
+        "fitting": ["fit_bridge"],
+        "frozen": ["FrozenFeatures", "Transfer"],
         "foundation": ["ARCHITECTURES", "hubert_ecg", "huggingface_encoder", "load_weights"],
         "lora": ["add_lora", "merge_lora"],
         "metrics": ["classification_scores", "t_interval"],
@@ -30,6 +32,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "similarity": ["BatchedCKA", "cka"],
         "tokens": ["SpectralTokens", "standardise_by_subject"],
-        "windows": ["Pairs", "Recording", "split_subjects"],
+        "windows": ["Pairs", "Recording", "cut_windows", "split_subjects"],
     },
 )

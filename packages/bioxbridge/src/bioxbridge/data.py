@@ -94,6 +94,48 @@ def row_loader(
     )
 
 
+class RowData(lightning.LightningDataModule):
+    """Rows to train on and rows to validate on, for any number of processes.
+
+    Args:
+        train: (N, ...) each; shuffled.
+        val: (M, ...) each.
+        batch_size: rows per step over all processes together; validation takes eight times that.
+        seed: of the order.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: tuple[Tensor, ...],
+        val: tuple[Tensor, ...],
+        batch_size: int = 64,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.rows = {"train": train, "val": val}
+        self.batch_size = batch_size
+        self.seed = seed
+
+    def train_dataloader(self) -> DataLoader:
+        """Shuffled batches."""
+        return self._loader("train", self.batch_size, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        """Batches in order."""
+        return self._loader("val", 8 * self.batch_size, shuffle=False)
+
+    def _loader(self, part: str, batch_size: int, *, shuffle: bool) -> DataLoader:
+        return row_loader(
+            *self.rows[part],
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=self.seed,
+            rank=self.trainer.global_rank if self.trainer else 0,
+            world_size=self.trainer.world_size if self.trainer else 1,
+        )
+
+
 class BiosignalData(lightning.LightningDataModule):
     """Simultaneous recordings of two modalities as tokens, split by subject.
 
@@ -155,8 +197,6 @@ class BiosignalData(lightning.LightningDataModule):
         self.tokens = SpectralTokens(frame=frame, hop=hop, max_frequency=max_frequency, means=means)
         self._recordings: list[Recording] | None = None
         self._pairs: Pairs | None = None
-        self._rows: dict[str, tuple[Tensor, ...]] = {}
-        self._seed = 0
 
     def settings(self) -> dict[str, Any]:
         """What the tokens and splits depend on, as JSON values."""
@@ -210,30 +250,6 @@ class BiosignalData(lightning.LightningDataModule):
                     "in train and val, its test in test"
                 )
         return parts
-
-    def attach(self, *, train: tuple[Tensor, ...], val: tuple[Tensor, ...], seed: int) -> None:
-        """Set what the loaders give: cached features and targets of the bridge."""
-        self._rows = {"train": train, "val": val}
-        self._seed = seed
-
-    def train_dataloader(self) -> DataLoader:
-        """Shuffled batches of the pair split."""
-        return self._loader("train", shuffle=True)
-
-    def val_dataloader(self) -> DataLoader:
-        """Batches of the validation split."""
-        return self._loader("val", shuffle=False)
-
-    def _loader(self, part: str, *, shuffle: bool) -> DataLoader:
-        trainer = self.trainer
-        return row_loader(
-            *self._rows[part],
-            batch_size=self.batch_size if shuffle else 8 * self.batch_size,
-            shuffle=shuffle,
-            seed=self._seed,
-            rank=trainer.global_rank if trainer else 0,
-            world_size=trainer.world_size if trainer else 1,
-        )
 
 
 @dataclass(kw_only=True)

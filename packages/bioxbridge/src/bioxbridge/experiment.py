@@ -13,14 +13,12 @@ from typing import Any
 
 import torch
 from lightning import Trainer
-from torch import Tensor
 
 from bioxbridge.adapters import TaskModel
 from bioxbridge.baselines.training import BaselineOptions
-from bioxbridge.cache import cached_states
-from bioxbridge.callbacks import KeepBest
 from bioxbridge.data import BiosignalData
 from bioxbridge.encoder import SignalEncoder
+from bioxbridge.fitting import fit_bridge
 from bioxbridge.frozen import FrozenFeatures, Transfer, frozen_encoder
 from bioxbridge.module import BridgeModule
 from bioxbridge.pretraining import PretrainOptions, pretrain_encoder
@@ -243,40 +241,14 @@ class Split:
         Returns:
             What it cost.
         """
-        old, positions = transfer.old, transfer.positions
-        aligned = old.encoder.depth if model.align_at == "last" else positions.old_block
         with Cost() as cost, bad_input():
-            rows, replaced = {}, {}
-            for part, pairs in transfer.pairs.items():
-                replaced[part], target = cached_states(
-                    old.encoder,
-                    pairs.old,
-                    self.cache,
-                    pooled=(),
-                    tokens=[positions.old_block, aligned],
-                ).tokens
-                read = self._read(model, transfer, part)
-                rows[part] = (read, target, transfer.features[part].logits)
-            seed = self.seed("bridge")
-            model.connect(
-                new=transfer.new,
-                old=old,
-                positions=positions,
-                read=rows["pair"][0],
-                old_hidden=replaced["pair"],
-                seed=seed,
+            fit_bridge(
+                model,
+                transfer,
+                trainer,
+                batch_size=self.data.batch_size,
+                seed=self.seed("bridge"),
+                cache=self.cache,
+                checkpoint=checkpoint,
             )
-            self.data.attach(train=rows["pair"], val=rows["val"], seed=seed)
-            trainer.callbacks.insert(0, KeepBest("val_agreement"))
-            trainer.fit(model, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
-        model.bridged.cpu().eval()
         return cost
-
-    def _read(self, model: BridgeModule, transfer: Transfer, part: str) -> Tensor:
-        """What the bridge reads of one part: pooled features, or all tokens of the new block."""
-        block = transfer.positions.new_block
-        if model.reads == "pooled":
-            return transfer.features[part].new_pooled[block]
-        inputs = transfer.pairs[part].new
-        states = cached_states(transfer.new, inputs, self.cache, pooled=(), tokens=[block + 1])
-        return states.tokens[0]

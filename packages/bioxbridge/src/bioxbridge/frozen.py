@@ -107,6 +107,36 @@ class Transfer:
     features: dict[str, FrozenFeatures]
     positions: Positions
 
+    @classmethod
+    def between(
+        cls,
+        new: BlockModel,
+        old: TaskModel,
+        *,
+        pair: Pairs,
+        val: Pairs,
+        positions: Positions | None = None,
+        cache: Path | None = None,
+    ) -> Transfer:
+        """Run both models over the windows and select the bridge's place.
+
+        Args:
+            new: frozen model of the new modality.
+            old: frozen task model of the old modality.
+            pair: windows to learn from, without labels.
+            val: windows of other subjects to choose an epoch on, without labels.
+            positions: the bridge's place, where it is known.
+            cache: folder of `cached_states`; without one nothing is kept on disk.
+        """
+        pairs = {"pair": pair, "val": val}
+        features = {
+            part: FrozenFeatures.of(own, new=new, old=old, cache=cache)
+            for part, own in pairs.items()
+        }
+        if positions is None:
+            positions = features["pair"].select(pair.subjects)
+        return cls(new=new, old=old, pairs=pairs, features=features, positions=positions)
+
     def at(self, positions: Positions) -> Transfer:
         """The same problem with the bridge in another place."""
         return replace(self, positions=positions)
