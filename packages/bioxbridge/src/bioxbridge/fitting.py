@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from lightning import Trainer
 from torch import Tensor
@@ -24,6 +25,7 @@ def fit_bridge(
     *,
     batch_size: int = 64,
     seed: int = 0,
+    keep: Literal["val_agreement", "val_loss"] = "val_agreement",
     cache: Path | None = None,
     checkpoint: Path | None = None,
 ) -> BridgedModel:
@@ -31,10 +33,12 @@ def fit_bridge(
 
     Args:
         model: not yet connected.
-        transfer: what it bridges. Its epoch of highest agreement with the teacher on `val` stays.
+        transfer: what it bridges.
         trainer: a Lightning trainer of any number of processes.
         batch_size: windows per step, over all processes together.
         seed: of the bridge's weights and the order of windows.
+        keep: which epoch stays: that of highest agreement with the teacher on `val`, or of lowest
+            alignment loss there, which asks nothing of the teacher's head.
         cache: folder of `cached_states`; without one hidden states are held in memory.
         checkpoint: where to go on.
 
@@ -64,7 +68,7 @@ def fit_bridge(
         seed=seed,
     )
     data = RowData(train=rows["pair"], val=rows["val"], batch_size=batch_size, seed=seed)
-    trainer.callbacks.insert(0, KeepBest("val_agreement"))
+    trainer.callbacks.insert(0, KeepBest(keep, "min" if keep == "val_loss" else "max"))
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return model.bridged.cpu().eval()
 
