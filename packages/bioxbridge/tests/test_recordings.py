@@ -206,8 +206,8 @@ def test_a_stray_label_is_named(tmp_path):
 
 
 def test_sources(tmp_path):
-    with pytest.raises(ValueError, match="'csv' is not one of watch, simulator, npz"):
-        load_recordings("csv")
+    with pytest.raises(ValueError, match="'tape' is not one of watch, simulator, npz"):
+        load_recordings("tape")
     with pytest.raises(ValueError, match="watch is installed and reads no path"):
         load_recordings("watch", str(tmp_path))
     with pytest.raises(ValueError, match="npz needs the place of its files"):

@@ -7,14 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
+from bioxbridge.recordings.e4 import load_e4
+from bioxbridge.recordings.edf import load_edf
 from bioxbridge.recordings.npz import load_npz
 from bioxbridge.recordings.simulator import load_simulator
 from bioxbridge.recordings.stress_predict import load_stress_predict
+from bioxbridge.recordings.tables import load_csv, load_parquet
 from bioxbridge.recordings.watch import load_watch
+from bioxbridge.recordings.wfdb_records import load_wfdb
 from bioxbridge.windows import UNLABELLED, Recording
 
 READERS: dict[str, Callable[[Path], list[Recording]]] = {
     "npz": load_npz,
+    "csv": load_csv,
+    "parquet": load_parquet,
+    "wfdb": load_wfdb,
+    "edf": load_edf,
+    "e4": load_e4,
     "stress_predict": load_stress_predict,
 }
 # These need no files.
