@@ -56,6 +56,7 @@ def test_tables(tmp_path, kind, rate):
     np.testing.assert_array_equal(recording.signals["ACC"][1], np.arange(20) + 200)
     assert recording.labels.tolist() == [0] * 10 + [1] * 10
     assert recording.label_rate == 4.0
+    assert recording.class_names == ("wake", "sleep")
 
 
 def test_a_column_of_classes_needs_no_names(tmp_path):

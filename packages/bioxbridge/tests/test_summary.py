@@ -55,6 +55,7 @@ def split(number, **scores):
         },
         "reconstruction": {"A": 0.5, "B": 0.6},
         "classes": 2,
+        "class_names": ["rest", "stress"],
     }
 
 

@@ -111,6 +111,7 @@ def compare(split: Split, model: BridgeModule | None) -> dict[str, Any]:
         "positions": transfer.positions.as_dict(),
         "reconstruction": errors,
         "classes": split.classes,
+        "class_names": list(names.class_names),
     }
 
 

@@ -197,6 +197,7 @@ class BiosignalData(lightning.LightningDataModule):
         self.tokens = SpectralTokens(frame=frame, hop=hop, max_frequency=max_frequency, means=means)
         self._recordings: list[Recording] | None = None
         self._pairs: Pairs | None = None
+        self.class_names: tuple[str, ...] = ()
 
     def settings(self) -> dict[str, Any]:
         """What the tokens and splits depend on, as JSON values."""
@@ -229,6 +230,7 @@ class BiosignalData(lightning.LightningDataModule):
         """
         if self._pairs is None:
             old, new = self.windows(self.old), self.windows(self.new)
+            self.class_names = self._recordings[0].class_names
             self._pairs = Pairs(old.tokens, new.tokens, old.labels, old.subjects)
             self._recordings = None
         return self._pairs

@@ -187,12 +187,13 @@ def plot_sweep(
         _save(figure, path)
 
 
-def plot_confusion(path: Path, matrix: np.ndarray, *, title: str) -> None:
+def plot_confusion(path: Path, matrix: np.ndarray, *, names: list[str], title: str) -> None:
     """Confusion matrix in percent of each true class.
 
     Args:
         path: PNG file to write.
         matrix: (C, C) counts, rows are true classes.
+        names: of the classes; numbers where there are none.
         title: of the figure.
     """
     shares = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
@@ -212,8 +213,9 @@ def plot_confusion(path: Path, matrix: np.ndarray, *, title: str) -> None:
                     fontsize=10,
                     color="white" if value > 55 else INK,
                 )
-        axes.set_xticks(classes)
-        axes.set_yticks(classes)
+        labels = names if len(names) == len(matrix) else list(map(str, classes))
+        axes.set_xticks(classes, labels)
+        axes.set_yticks(classes, labels)
         axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")
         axes.set_title(title)

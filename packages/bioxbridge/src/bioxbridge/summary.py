@@ -102,6 +102,7 @@ def _figures(
         plots.plot_confusion(
             folder / "confusion.png",
             np.sum([split["rows"][BRIDGE]["confusion"] for split in splits], axis=0),
+            names=splits[0]["class_names"],
             title=f"Bridge, {splits[0]['new']} alone",
         )
         captions["confusion"] = (

@@ -26,6 +26,7 @@ class Recording:
         rates: sampling rate by modality, Hz.
         labels: (n,) class per step of time, -1 where unknown.
         label_rate: steps of `labels` per second.
+        class_names: what the classes are called, in order; may be left empty.
 
     Raises:
         ValueError: names the recording, modality and value that cannot be: a wrong shape, a rate
@@ -39,6 +40,7 @@ class Recording:
     rates: dict[str, float]
     labels: np.ndarray
     label_rate: float
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         durations = {}

@@ -108,6 +108,15 @@ class Description:
             for modality, channels in self.modalities.items()
         }
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names in order of class, where every class has one."""
+        by_number = {number: name for name, number in self.classes.items()}
+        numbers = [number for number in by_number if number != UNLABELLED]
+        if sorted(numbers) != list(range(len(numbers))):
+            return ()
+        return tuple(by_number[number] for number in sorted(numbers))
+
     def class_of(self, name: Any) -> int:
         """The class of a label by name; unknown names are -1."""
         return self.classes.get(str(name).strip(), UNLABELLED)

@@ -65,4 +65,5 @@ def _read(mne: object, file: Path, description: Description) -> Recording:
         rates=rates,
         labels=spans_to_labels(spans, seconds),
         label_rate=1.0,
+        class_names=description.class_names,
     )

@@ -86,6 +86,7 @@ class Simulator:
             rates={"ECG": RATE, "PPG": RATE},
             labels=np.repeat(classes, self.seconds),
             label_rate=1.0,
+            class_names=CLASSES,
         )
 
     def _stretch(

@@ -47,6 +47,7 @@ def load_stress_predict(path: Path) -> list[Recording]:
                 rates={channel: rate for channel, (rate, _) in CHANNELS.items()},
                 labels=arrays[f"{subject}_label"].astype(np.int64),
                 label_rate=1.0,
+                class_names=("rest", "stress"),
             )
         )
     return recordings

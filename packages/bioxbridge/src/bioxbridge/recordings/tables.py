@@ -84,6 +84,7 @@ def _recording(file: Path, table: dict[str, Sequence[Any]], description: Descrip
         rates=dict.fromkeys(signals, rate),
         labels=_labels(file, table, description, length),
         label_rate=rate,
+        class_names=description.class_names,
     )
 
 

@@ -62,6 +62,7 @@ def load_watch(path: Path | None = None) -> list[Recording]:
                 rates=dict.fromkeys(MODALITIES, RATE),
                 labels=np.full(seconds, int(label)),
                 label_rate=1.0,
+                class_names=tuple(data["y_labels"]),
             )
         )
     return recordings

@@ -62,6 +62,7 @@ def load_wfdb(path: Path) -> list[Recording]:
                     _spans(record_name, description, float(record.fs), seconds), seconds
                 ),
                 label_rate=1.0,
+                class_names=description.class_names,
             )
         )
     return recordings
