@@ -175,3 +175,19 @@ def test_rows_come_back():
     expected = [batch[0].tolist() for batch in row_loader(ROWS, batch_size=8, shuffle=True, seed=3)]
     assert train == expected
     assert [batch[0].tolist() for batch in data.val_dataloader()] == [list(range(20))]
+
+
+def test_bad_windows_are_counted_and_left_out_on_demand(monkeypatch, caplog):
+    people = recordings()
+    people[0].signals["EDA"][:, : 3 * 32] = 0.5
+    monkeypatch.setattr(data_module, "load_recordings", lambda *_: people)
+    options = {"source": "npz", "old": "ECG", "new": "EDA", "split_counts": (2, 1, 3, 2)}
+    whole = BiosignalData(**options, window=3.0).pairs()
+    assert "1 of 80 windows: 1 flat; kept; data.quality drop leaves them out" in caplog.text
+    kept = BiosignalData(**options, window=3.0, quality="drop").pairs()
+    assert (len(whole), len(kept)) == (80, 79)
+    assert torch.equal(kept.new, whole.new[1:])
+    for person in people:
+        person.signals["ECG"][:] = 1.0
+    with pytest.raises(ValueError, match=r"data\.quality: every window is bad \(80 flat\)"):
+        BiosignalData(**options, window=3.0, quality="drop").pairs()

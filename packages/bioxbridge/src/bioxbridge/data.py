@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import lightning
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from bioxbridge.quality import Quality, window_quality
 from bioxbridge.recordings import load_recordings
 from bioxbridge.tokens import SpectralTokens, standardise_by_subject
 from bioxbridge.windows import (
@@ -149,6 +150,8 @@ class BiosignalData(lightning.LightningDataModule):
         split_counts: subjects in train, val, pair and test.
         split_seed: seed of the first split; further splits take the following numbers.
         batch_size: windows per step, over all processes together.
+        quality: `keep` takes every window, `drop` leaves out those in which a channel of either
+            modality is flat or clipped.
         frame: seconds per token.
         hop: seconds between tokens.
         max_frequency: highest frequency of a token, Hz.
@@ -167,6 +170,7 @@ class BiosignalData(lightning.LightningDataModule):
         split_counts: Sequence[int] = (3, 1, 3, 3),
         split_seed: int = 0,
         batch_size: int = 64,
+        quality: Literal["keep", "drop"] = "keep",
         frame: float = 1.0,
         hop: float = 0.5,
         max_frequency: float = 12.0,
@@ -194,6 +198,7 @@ class BiosignalData(lightning.LightningDataModule):
         self.split_counts = list(split_counts)
         self.split_seed = split_seed
         self.batch_size = batch_size
+        self.quality = quality
         self.tokens = SpectralTokens(frame=frame, hop=hop, max_frequency=max_frequency, means=means)
         self._recordings: list[Recording] | None = None
         self._pairs: Pairs | None = None
@@ -208,6 +213,7 @@ class BiosignalData(lightning.LightningDataModule):
             "window": self.window,
             "stride": self.stride,
             "split_counts": self.split_counts,
+            "quality": self.quality,
             "tokens": vars(self.tokens),
         }
 
@@ -231,9 +237,27 @@ class BiosignalData(lightning.LightningDataModule):
         if self._pairs is None:
             old, new = self.windows(self.old), self.windows(self.new)
             self.class_names = self._recordings[0].class_names
-            self._pairs = Pairs(old.tokens, new.tokens, old.labels, old.subjects)
+            pairs = Pairs(old.tokens, new.tokens, old.labels, old.subjects)
+            self._pairs = self._keep_good(pairs, old, new)
             self._recordings = None
         return self._pairs
+
+    def _keep_good(self, pairs: Pairs, old: Windows, new: Windows) -> Pairs:
+        flags = {
+            "flat": old.quality.flat | new.quality.flat,
+            "clipped": old.quality.clipped | new.quality.clipped,
+        }
+        bad = flags["flat"] | flags["clipped"]
+        if not bad.any():
+            return pairs
+        counts = ", ".join(f"{mask.sum():,} {name}" for name, mask in flags.items() if mask.any())
+        done = "left out" if self.quality == "drop" else "kept; data.quality drop leaves them out"
+        _LOGGER.warning("%d of %d windows: %s; %s", bad.sum(), len(pairs), counts, done)
+        if self.quality == "keep":
+            return pairs
+        if bad.all():
+            raise ValueError(f"data.quality: every window is bad ({counts})")
+        return pairs.subset(~bad)
 
     def split(self, seed: int) -> dict[str, Pairs]:
         """Train, val, pair and test, no subject in two of them.
@@ -264,6 +288,7 @@ class Windows:
         subjects: (N,) names.
         recordings: (N,) names of the recordings.
         starts: (N,) seconds from the start of the recording.
+        quality: flags of the raw signal.
     """
 
     tokens: Tensor
@@ -271,6 +296,7 @@ class Windows:
     subjects: np.ndarray
     recordings: np.ndarray
     starts: np.ndarray
+    quality: Quality
 
 
 def tokenise(
@@ -288,7 +314,7 @@ def tokenise(
             what they give.
     """
     found: list[Tensor] = []
-    labels, subjects, names, starts = [], [], [], []
+    labels, subjects, names, starts, flags = [], [], [], [], []
     for recording in recordings:
         cut, cut_labels = cut_windows(recording, modality, seconds=window, stride=stride)
         for channel in np.flatnonzero(np.ptp(recording.signals[modality], axis=1) == 0):
@@ -306,6 +332,8 @@ def tokenise(
                 f"tokens {tuple(found[-1].shape[1:])}, the recordings before it "
                 f"{tuple(found[0].shape[1:])}; rates and channels must agree"
             )
+        signal = recording.signals[modality]
+        flags.append(window_quality(cut, (signal.min(axis=1), signal.max(axis=1))))
         labels.append(cut_labels)
         subjects.append(np.full(len(cut), recording.subject))
         names.append(np.full(len(cut), recording.name))
@@ -320,4 +348,8 @@ def tokenise(
         subjects=people,
         recordings=np.concatenate(names),
         starts=np.concatenate(starts),
+        quality=Quality(
+            flat=np.concatenate([quality.flat for quality in flags]),
+            clipped=np.concatenate([quality.clipped for quality in flags]),
+        ),
     )
