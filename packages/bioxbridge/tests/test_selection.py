@@ -355,12 +355,31 @@ def test_tolerances_reach_both_stages():
 def test_features_that_cannot_be_compared_are_named():
     labels, groups, noise, signal = features()
     common = {"pseudo_labels": labels, "groups": groups}
-    with pytest.raises(ValueError, match="old_features: block 1 has 89 windows, but there are 90"):
+    with pytest.raises(
+        ValueError, match="old_features: block 1 has 89 windows, but there are 90 groups"
+    ):
         select_positions(new_features=[noise], old_features=[noise, noise[1:]], **common)
     broken = signal.clone()
     broken[4, 1] = float("nan")
     with pytest.raises(ValueError, match="new_features: block 0 holds a value that is not finite"):
         select_positions(new_features=[broken], old_features=[noise], **common)
+
+
+def test_selection_without_pseudo_labels_takes_the_block_most_like_the_last_one():
+    _, groups, noise, signal = features()
+    found = select_positions(
+        new_features=[noise, signal, noise],
+        old_features=[noise, signal @ draw(3, signal.shape[1], signal.shape[1]).to(signal.dtype)],
+        pseudo_labels=None,
+        last_feature=signal + 0.1 * noise[:, : signal.shape[1]],
+        groups=groups,
+    )
+    assert (found.new_block, found.old_block) == (1, 1)
+    assert found.probe_scores[1] > 0.9
+    with pytest.raises(ValueError, match="needs pseudo labels, or the last old feature"):
+        select_positions(
+            new_features=[noise], old_features=[noise], pseudo_labels=None, groups=groups
+        )
 
 
 def test_fixed_and_random_positions():

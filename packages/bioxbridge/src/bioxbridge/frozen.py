@@ -12,7 +12,7 @@ from torch import Tensor
 from bioxbridge.adapters import BlockModel, TaskModel
 from bioxbridge.cache import cached_states
 from bioxbridge.encoder import SignalEncoder
-from bioxbridge.features import pooled_states
+from bioxbridge.features import pooled_states, token_states
 from bioxbridge.selection import Positions, select_positions
 from bioxbridge.windows import Pairs
 
@@ -30,7 +30,7 @@ class FrozenFeatures:
         new_pooled: output of each new block, pooled, (N, D).
         old_pooled: input of each old block, pooled, (N, D).
         last_pooled: output of the last old block, pooled, (N, D).
-        logits: the old task model's, (N, C).
+        logits: the old task model's, (N, C), or (N, S, C) where it labels S stretches of time.
     """
 
     new_pooled: list[Tensor]
@@ -52,7 +52,11 @@ class FrozenFeatures:
         """
         old_pooled = _pooled(old.encoder, pairs.old, range(old.encoder.depth + 1), cache)
         with torch.no_grad():
-            logits = old.head(old_pooled[-1])
+            if old.segments is None:
+                logits = old.head(old_pooled[-1])
+            else:
+                (last,) = token_states(old.encoder, pairs.old, [old.encoder.depth])
+                logits = old.read_out(last)
         return cls(
             new_pooled=_pooled(new, pairs.new, range(1, new.depth + 1), cache),
             old_pooled=old_pooled[:-1],
@@ -76,15 +80,16 @@ class FrozenFeatures:
 
     @property
     def pseudo_labels(self) -> np.ndarray:
-        """Classes that the old task model predicts, (N,)."""
+        """Classes that the old task model predicts, (N,) or (N, S)."""
         return self.logits.argmax(dim=-1).numpy()
 
     def select(self, subjects: np.ndarray) -> Positions:
-        """Two-stage selection on these pairs."""
+        """Two-stage selection on these pairs; without pseudo labels where they are along time."""
         return select_positions(
             new_features=self.new_pooled,
             old_features=self.old_pooled,
-            pseudo_labels=self.pseudo_labels,
+            pseudo_labels=self.pseudo_labels if self.logits.ndim == 2 else None,
+            last_feature=self.last_pooled,
             groups=subjects,
         )
 

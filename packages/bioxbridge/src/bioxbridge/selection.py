@@ -47,7 +47,8 @@ class Positions:
     Attributes:
         new_block: m, the bridge reads the output of this block of the new model.
         old_block: l, the bridge replaces the input of this block of the old model.
-        probe_scores: macro-F1 in [0, 1] by new block; where no fold can be cut, see `probe_score`.
+        probe_scores: macro-F1 in [0, 1] by new block; where no fold can be cut, see `probe_score`;
+            CKA where there are no pseudo labels.
         cka_scores: CKA in [-1, 1] by old block.
     """
 
@@ -92,10 +93,11 @@ class Positions:
 
 def select_positions(
     *,
-    new_features: list[Float[Tensor, "batch _"]],
-    old_features: list[Float[Tensor, "batch _"]],
-    pseudo_labels: np.ndarray,
+    new_features: list[Float[Tensor, "_ _"]],
+    old_features: list[Float[Tensor, "_ _"]],
+    pseudo_labels: np.ndarray | None,
     groups: np.ndarray,
+    last_feature: Float[Tensor, "_ _"] | None = None,
     probe_tolerance: float = FLAT_PROBE,
     cka_tolerance: float = FLAT_CKA,
 ) -> Positions:
@@ -104,7 +106,9 @@ def select_positions(
     Args:
         new_features: pooled output of each new block, (N, D) each.
         old_features: pooled input of each old block, (N, D) each.
-        pseudo_labels: (N,) classes that the old task model predicts.
+        pseudo_labels: (N,) classes that the old task model predicts. None selects without any
+            (an extension): stage 1 then takes the new block most similar to `last_feature`.
+        last_feature: pooled output of the last old block, (N, D); needed without pseudo labels.
         groups: (N,) subjects or recordings; no group is on both sides of a fold.
         probe_tolerance: new blocks whose score is this close to the best count as equal; 0 is the
             paper's plain maximum.
@@ -115,23 +119,29 @@ def select_positions(
 
     Raises:
         ValueError: a tolerance below 0, features of another number of windows than there are
-            labels, or features that are not finite.
+            groups, features that are not finite, or neither pseudo labels nor a last feature.
     """
     for name, value in (("probe_tolerance", probe_tolerance), ("cka_tolerance", cka_tolerance)):
         if not value >= 0:
             raise ValueError(f"{name}: {value} is below 0")
     for name, blocks in (("new_features", new_features), ("old_features", old_features)):
         for block, features in enumerate(blocks):
-            if len(features) != len(pseudo_labels):
+            if len(features) != len(groups):
                 raise ValueError(
                     f"{name}: block {block} has {len(features)} windows, "
-                    f"but there are {len(pseudo_labels)} pseudo labels"
+                    f"but there are {len(groups)} groups"
                 )
             if not features.isfinite().all():
                 raise ValueError(f"{name}: block {block} holds a value that is not finite")
-    folds = probe_folds(pseudo_labels, groups)
-    probe_scores = [probe_score(f, pseudo_labels, folds) for f in new_features]
-    new_block = _last_best(probe_scores, probe_tolerance)
+    if pseudo_labels is not None:
+        folds = probe_folds(pseudo_labels, groups)
+        probe_scores = [probe_score(f, pseudo_labels, folds) for f in new_features]
+        new_block = _last_best(probe_scores, probe_tolerance)
+    elif last_feature is not None:
+        probe_scores = [cka(f, last_feature) for f in new_features]
+        new_block = _last_best(probe_scores, cka_tolerance)
+    else:
+        raise ValueError("selection: needs pseudo labels, or the last old feature")
     cka_scores = [cka(new_features[new_block], f) for f in old_features]
     return Positions(
         new_block=new_block,
