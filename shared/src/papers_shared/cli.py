@@ -82,8 +82,9 @@ class MainJob(LightningCLI):
         program = f"python -m {self.package}.{self.verb}"
         self.command = shlex.join([*program.split(), *arguments])
         default = packaged_config(self.package, "default")
-        # What the imports left stays for good: later collections need not look at it again.
-        gc.freeze()
+        if not gc.get_freeze_count():
+            # What the imports left stays for good: later collections need not look at it again.
+            gc.freeze()
         try:
             super().__init__(
                 model_class,
