@@ -433,9 +433,21 @@ def positions(probe, cka_scores):
     ("probe", "cka_scores", "words"),
     [
         ([0.2, 0.5], [0.1, 0.4], None),
-        ([0.2, 0.5], [0.39, 0.4], "the curve of the old model is flat: arbitrary choice"),
-        ([0.49, 0.5], [0.1, 0.4], "the curve of the new model is flat: arbitrary choice"),
-        ([0.49, 0.5], [0.39, 0.4], "of the new and the old model is flat: arbitrary choice"),
+        (
+            [0.2, 0.5],
+            [0.39, 0.4],
+            "the curve of the old model is flat: arbitrary, the last of equal blocks",
+        ),
+        (
+            [0.49, 0.5],
+            [0.1, 0.4],
+            "the curve of the new model is flat: arbitrary, the last of equal blocks",
+        ),
+        (
+            [0.49, 0.5],
+            [0.39, 0.4],
+            "of the new and the old model is flat: arbitrary, the last of equal blocks",
+        ),
     ],
 )
 def test_flat_curves_are_called_arbitrary(probe, cka_scores, words):

@@ -68,7 +68,7 @@ class Positions:
         return _margin(self.cka_scores)
 
     def describe(self) -> str:
-        """One sentence, which says so when a choice is arbitrary."""
+        """One sentence, which says so when a choice is arbitrary among equal blocks."""
         text = (
             f"new block {self.new_block} (macro-F1 {self.probe_scores[self.new_block]:.3f}, margin "
             f"{self.probe_margin:.3f}), old block {self.old_block} (CKA "
@@ -83,7 +83,8 @@ class Positions:
             if margin < threshold
         ]
         if flat:
-            text += f"; the curve of the {' and the '.join(flat)} model is flat: arbitrary choice"
+            names = " and the ".join(flat)
+            text += f"; the curve of the {names} model is flat: arbitrary, the last of equal blocks"
         return text
 
     def as_dict(self) -> dict[str, Any]:
