@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bioxbridge.metrics import t_interval
+from bioxbridge.metrics import interval_text, t_interval
 from papers_shared.readme import write_results
 
 # Split seeds that no choice was made on.
@@ -36,8 +36,7 @@ def metrics(folder: Path) -> dict[str, float]:
 
 def points(differences: np.ndarray) -> str:
     """A mean and its interval, as the tables print them."""
-    mean, low, high = t_interval(np.asarray(differences))
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}] points"
+    return f"{interval_text(np.asarray(differences))} points"
 
 
 def above(differences: np.ndarray, bound: float = 0.0) -> bool | None:

@@ -87,6 +87,18 @@ def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float, f
     return mean, float(mean - half), float(mean + half)
 
 
+def interval_text(values: np.ndarray) -> str:
+    """Mean and interval of differences, as tables print them; no interval of a single value.
+
+    >>> interval_text(np.array([1.0, 3.0, 2.0]))
+    '+2.0 [-0.5, +4.5]'
+    >>> interval_text(np.array([1.0]))
+    '+1.0'
+    """
+    mean, low, high = t_interval(values)
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else f"{mean:+.1f}"
+
+
 def _kappa(labels: np.ndarray, predicted: np.ndarray) -> float:
     if len(np.unique(labels)) == 1 and np.array_equal(labels, predicted):
         return 1.0

@@ -19,7 +19,7 @@ from bioxbridge.arms import another_bridge, scores
 from bioxbridge.data import BiosignalData
 from bioxbridge.experiment import Split
 from bioxbridge.job import BridgeJob
-from bioxbridge.metrics import t_interval
+from bioxbridge.metrics import interval_text, t_interval
 from bioxbridge.module import BridgeModule, predict
 from bioxbridge.selection import fixed_positions
 from papers_shared.command import run_command
@@ -108,12 +108,13 @@ class SelectJob(BridgeJob):
         }
         claim = None
         if trained != "selected":
-            mean, low, high = t_interval(np.array(arms[SELECTED]) - np.array(arms[NINE]))
+            gain = np.array(arms[SELECTED]) - np.array(arms[NINE])
+            mean, low, high = t_interval(gain)
             metrics |= {"gain": mean, "gain/low": low, "gain/high": high}
             claim = Claim(
                 text="Two-stage selection beats fixed places",
                 paper="+3.7 points over the mean of nine (WESAD, PPG to ECG)",
-                ours=f"{mean:+.1f} [{low:+.1f}, {high:+.1f}] points",
+                ours=f"{interval_text(gain)} points",
                 held=True if low > 0 else False if high < 0 else None,
             )
         figures = [

@@ -10,7 +10,7 @@ import numpy as np
 
 from bioxbridge import plots
 from bioxbridge.arms import BASELINES, BRIDGE, RANDOM, UNTRAINED
-from bioxbridge.metrics import t_interval
+from bioxbridge.metrics import interval_text, t_interval
 from bioxbridge.selection import Positions
 from papers_shared.results import Claim, Column, Figure, Results, Table
 
@@ -135,9 +135,9 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
     paper = "-3.4 to +1.2 points, 87.9 to 99.1 % fewer parameters"
     if STUDENT not in scores:
         return Claim(text=text, paper=paper, ours="no student was trained", held=None)
-    mean, low, high = t_interval(scores[BRIDGE] - scores[STUDENT])
+    ahead = scores[BRIDGE] - scores[STUDENT]
+    _, low, high = t_interval(ahead)
     cut = 100 * (1 - rows[BRIDGE]["parameters"] / rows[STUDENT]["parameters"])
-    interval = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
     # A bridge at chance that is level with a student at chance decides nothing.
     learned = scores[BRIDGE].mean() >= chance + WEAK_TEACHER
     if not learned:
@@ -149,7 +149,7 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
     return Claim(
         text=text,
         paper=paper,
-        ours=f"{mean:+.1f}{interval} points, {cut:.1f} % fewer parameters",
+        ours=f"{interval_text(ahead)} points, {cut:.1f} % fewer parameters",
         held=held,
     )
 
@@ -218,11 +218,10 @@ def _notes(
         + "."
     ]
     if PROBE in scores and BRIDGE in scores:
-        mean, low, high = t_interval(scores[BRIDGE] - scores[PROBE])
-        interval = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
+        gain = interval_text(scores[BRIDGE] - scores[PROBE])
         notes.append(
             f"A linear probe on pseudo labels, which the paper's tables leave out, is the baseline "
-            f"to beat: bridge minus probe {mean:+.1f}{interval} points."
+            f"to beat: bridge minus probe {gain} points."
         )
     teacher = float(np.mean(scores[f"Oracle {old} (task model)"]))
     if teacher < chance + WEAK_TEACHER:

@@ -19,7 +19,7 @@ from bioxbridge.arms import another_bridge, scores
 from bioxbridge.data import BiosignalData
 from bioxbridge.experiment import Split
 from bioxbridge.job import BridgeJob
-from bioxbridge.metrics import t_interval
+from bioxbridge.metrics import interval_text
 from bioxbridge.module import BridgeModule, predict
 from papers_shared.command import run_command
 from papers_shared.errors import UserError, bad_input
@@ -124,10 +124,8 @@ class SweepJob(BridgeJob):
         if len(splits) > 1:
             first = np.array(accuracy[0])
             for values, found in list(zip(combinations, accuracy, strict=True))[1:]:
-                mean, low, high = t_interval(np.array(found) - first)
-                notes.append(
-                    f"{values} minus {combinations[0]}: {mean:+.1f} [{low:+.1f}, {high:+.1f}]"
-                )
+                gain = interval_text(np.array(found) - first)
+                notes.append(f"{values} minus {combinations[0]}: {gain} points.")
         return Results(
             package=self.package,
             verb=self.verb,
