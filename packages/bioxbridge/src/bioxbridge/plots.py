@@ -120,7 +120,7 @@ def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
             axes.set_xticks(range(len(curves[0][key])))
         handles, labels = right.get_legend_handles_labels()
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=4, fontsize=10, frameon=False
+            handles, labels, loc="outside lower center", ncols=5, fontsize=10, frameon=False
         )
         _save(figure, path)
 
