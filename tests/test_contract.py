@@ -145,6 +145,7 @@ def test_flag_beats_file_beats_default(
     [
         (["--no_such_option", "1"], "no_such_option"),
         (["--trainer.max_epochs", "many"], "max_epochs"),
+        (["--seed_everything", "-4"], "seed_everything: -4 is not between"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
         (["--config", "typo.yaml"], "model.no_such in typo.yaml"),
         (["--config", "open.yaml"], "open.yaml: line 2"),

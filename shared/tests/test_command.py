@@ -122,6 +122,11 @@ def test_one_line_of_a_union():
     assert one_line(message) == "trainer.max_epochs: expected int or null, got x"
 
 
+def test_one_line_of_a_choice():
+    message = "Parser key \"loss\":\n  Expected a typing.Literal['l1', 'mse']. Got value: l7"
+    assert one_line(message) == "loss: expected one of l1, mse, got l7"
+
+
 def test_suggestions_look_into_subcommands():
     parser = OneLineErrors()
     fit = OneLineErrors()

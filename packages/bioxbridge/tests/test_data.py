@@ -157,6 +157,9 @@ def test_a_missing_modality_is_refused(small):
     ("options", "message"),
     [
         ({"window": 0.0}, r"data\.window: 0\.0 seconds is not positive"),
+        ({"window": float("inf")}, r"data\.window: inf seconds is not positive and finite"),
+        ({"max_frequency": -3.0}, r"data\.max_frequency: -3\.0 Hz is not positive"),
+        ({"means": -1}, r"data\.means: -1 is below 0"),
         ({"stride": -1.0}, r"data\.stride: -1\.0"),
         ({"frame": float("nan")}, r"data\.frame: nan"),
         ({"hop": 0.0}, r"data\.hop: 0\.0"),

@@ -67,6 +67,8 @@ def test_level_does_not_enter_the_spectrum():
 
 
 def test_windows_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"data\.hop: 0\.001 s is less than a sample at 50 Hz"):
+        SpectralTokens(hop=0.001)(torch.zeros(1, 1, 100), 50.0)
     with pytest.raises(
         ValueError, match=r"data\.frame: 1\.0 s are 50 samples at 50 Hz, more than the 49"
     ):

@@ -132,6 +132,9 @@ class MainJob(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse without Lightning's warning about explicit arguments."""
         self.config = parser.parse_args(args)
+        seed = self.config["fit"]["seed_everything"]
+        if isinstance(seed, bool) or not 0 <= seed < 2**32:
+            raise UserError(f"seed_everything: {seed} is not between 0 and {2**32 - 1}")
 
     def _parse_ckpt_path(self) -> None:
         """Checkpoints carry weights and progress; options come from flags and files alone."""

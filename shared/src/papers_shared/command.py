@@ -55,6 +55,8 @@ def one_line(message: str) -> str:
     if expected and value:
         names = [re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.", r"\1", name) for name in expected]
         names = [name.replace("NoneType", "null") for name in names]
+        names = [re.sub(r"Literal\[([^\]]*)\]", r"one of \1", name) for name in names]
+        names = [name.replace("'", "") for name in names]
         text = f"{text.split(':')[0]}: expected {' or '.join(names)}, got {value[1]}"
     return text.rstrip(".")
 

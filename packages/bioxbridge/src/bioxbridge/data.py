@@ -178,8 +178,12 @@ class BiosignalData(lightning.LightningDataModule):
     ) -> None:
         super().__init__()
         for name, value in (("window", window), ("stride", stride), ("frame", frame), ("hop", hop)):
-            if not value > 0:
-                raise ValueError(f"data.{name}: {value} seconds is not positive")
+            if not 0 < value < float("inf"):
+                raise ValueError(f"data.{name}: {value} seconds is not positive and finite")
+        if not max_frequency > 0:
+            raise ValueError(f"data.max_frequency: {max_frequency} Hz is not positive")
+        if means < 0:
+            raise ValueError(f"data.means: {means} is below 0")
         if len(split_counts) != len(SPLITS) or min(split_counts) < 1:
             raise ValueError(
                 f"data.split_counts: {list(split_counts)} are not four counts of at least 1, of "

@@ -47,7 +47,9 @@ class SpectralTokens:
         Raises:
             ValueError: the window is shorter than a frame, or a frame than its parts.
         """
-        size, step = round(self.frame * rate), max(1, round(self.hop * rate))
+        size, step = round(self.frame * rate), round(self.hop * rate)
+        if step < 1:
+            raise ValueError(f"data.hop: {self.hop} s is less than a sample at {rate:g} Hz")
         if windows.shape[-1] < size:
             raise ValueError(
                 f"data.frame: {self.frame} s are {size} samples at {rate:g} Hz, more than the "
