@@ -202,3 +202,11 @@ def test_what_cannot_be_cached(model, inputs, tmp_path):
     ):
         cached_states(model, large, tmp_path, pooled=[], tokens=[0], precision="float16")
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_a_damaged_file_says_what_to_do(model, inputs, tmp_path):
+    cached_states(model, inputs, tmp_path, pooled=[1])
+    (file,) = tmp_path.rglob("*.npy")
+    file.write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"\.npy: is damaged; remove it and it is computed again"):
+        cached_states(model, inputs, tmp_path, pooled=[1])

@@ -155,3 +155,26 @@ def test_report_joins_the_splits_of_several_runs(trained, tmp_path, capsys):
     assert found["bridge/balanced_accuracy"] == pytest.approx(np.mean(parts))
     assert report.main([str(trained), str(trained), "--out", str(both)]) == 2
     assert "split 0 is also in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("models/split-0/bridge.safetensors", b"x", r"bridge.safetensors: not readable"),
+        ("models/split-0/config.json", b"x", r"config.json: not readable as JSON"),
+        ("config.yaml", b"a: [", r"config.yaml: not readable"),
+        ("config.yaml", b"a: 1", r"config.yaml: holds no options of `data`"),
+    ],
+)
+def test_a_damaged_run_is_named(run, tmp_path, capsys, file, content, message):
+    (run / file).write_bytes(content)
+    assert evaluate.main([str(run), "--out", str(tmp_path / "out.csv")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_splits_that_are_none_are_named(run, tmp_path, capsys):
+    (run / "splits.json").write_text("[1]")
+    assert report.main([str(run), "--out", str(tmp_path / "both")]) == 2
+    assert "splits.json: holds no splits of a train run" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -109,7 +110,10 @@ class BridgedModel(nn.Module):
             FileNotFoundError: the folder lacks `config.json` or `bridge.safetensors`.
         """
         folder = Path(folder)
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{folder / 'config.json'}: not readable as JSON") from error
         if config.get("kind") != _KIND:
             raise ValueError(f"{folder}: holds {config.get('kind')!r}, not {_KIND}")
         kind = config["bridge"].pop("kind", None)
@@ -117,7 +121,11 @@ class BridgedModel(nn.Module):
             raise ValueError(f"{folder}: bridge of kind {kind!r}, not one of {', '.join(BRIDGES)}")
         bridge = BRIDGES[kind](**config["bridge"])
         try:
-            bridge.load_state_dict(load_file(folder / "bridge.safetensors"))
+            weights = load_file(folder / "bridge.safetensors")
+        except SafetensorError as error:
+            raise ValueError(f"{folder / 'bridge.safetensors'}: not readable ({error})") from error
+        try:
+            bridge.load_state_dict(weights)
             return cls(
                 new=new,
                 old=old,

@@ -68,8 +68,8 @@ def cached_states(
         batch_size: windows per pass; bounds the memory.
 
     Raises:
-        ValueError: no inputs, a model in training mode, or a state that is not finite in this
-            precision.
+        ValueError: no inputs, a model in training mode, a state that is not finite in this
+            precision, or a damaged file.
         IndexError: a position outside 0..depth.
     """
     if not len(inputs):
@@ -92,7 +92,7 @@ def cached_states(
         _write(model, inputs, missing, np.dtype(precision), batch_size)
     states = {
         # Copy on write: nothing that is done to the tensors reaches the files.
-        entry: torch.from_numpy(np.load(file, mmap_mode="c"))
+        entry: _read(file)
         for entry, file in files.items()
     }
     return CachedStates(
@@ -120,6 +120,13 @@ def data_fingerprint(inputs: Tensor) -> str:
     for rows in inputs.split(1024):
         digest.update(_bytes(rows))
     return digest.hexdigest()
+
+
+def _read(file: Path) -> Tensor:
+    try:
+        return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{file}: is damaged; remove it and it is computed again") from error
 
 
 def _write(

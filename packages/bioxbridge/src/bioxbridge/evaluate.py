@@ -94,10 +94,14 @@ def load_bridge(run: str | Path, split: int) -> BridgedModel:
 
 
 def _read_config(run: RunFolder) -> dict[str, Any]:
+    path = run.path / "config.yaml"
     try:
-        return yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{run.path / 'config.yaml'}: not readable ({error})") from error
+        raise UserError(f"{path}: not readable ({' '.join(str(error).split())})") from error
+    if not isinstance(config, dict) or not isinstance(config.get("data"), dict):
+        raise UserError(f"{path}: holds no options of `data`")
+    return config
 
 
 def _elsewhere(options: EvaluateOptions) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def report(options: ReportOptions) -> None:
     splits: dict[int, dict[str, Any]] = {}
     sources: dict[int, str] = {}
     for folder in options.runs:
-        for split in RunFolder.existing(folder).read_json("splits.json"):
+        for split in _read_splits(folder):
             number = split["split"]
             if number in splits:
                 raise UserError(f"{folder}: split {number} is also in {sources[number]}")
@@ -73,6 +73,16 @@ def report(options: ReportOptions) -> None:
     )
     print_table(results)
     stderr.print(f"report: {run.path / 'report.html'}", markup=False)
+
+
+def _read_splits(folder: str) -> list[dict[str, Any]]:
+    found = RunFolder.existing(folder).read_json("splits.json")
+    needed = {"split", "old", "new", "classes", "class_names", "rows", "positions"}
+    if not isinstance(found, list) or not all(
+        isinstance(split, dict) and needed <= split.keys() for split in found
+    ):
+        raise UserError(f"{folder}/splits.json: holds no splits of a train run")
+    return found
 
 
 def main(argv: list[str] | None = None) -> int:
