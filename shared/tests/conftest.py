@@ -3,8 +3,13 @@
 import base64
 
 import pytest
+from hypothesis import settings
 
 from papers_shared.results import Claim, Column, Figure, Results, Table, metrics_document
+
+# No test is timed: another's load on the machine must not fail it.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAG7buVgAAAABJRU5ErkJggg=="

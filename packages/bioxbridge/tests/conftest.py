@@ -2,6 +2,11 @@
 
 import pytest
 import torch
+from hypothesis import settings
+
+# No test is timed: another's load on the machine must not fail it.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

@@ -124,7 +124,7 @@ def test_layouts_by_hand():
     assert to_canonical(four, "GTD", 2).tolist() == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.sampled_from(["BTD", "TBD", "BDT", "GTD"]), *[st.integers(1, 4)] * 4)
 def test_layouts_round_trip(layout, batch, tokens, width, groups):
     hidden = torch.randn(batch, tokens * groups, width)

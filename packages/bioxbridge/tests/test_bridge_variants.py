@@ -131,7 +131,7 @@ def test_per_token_by_hand():
     assert bridge(four).tolist() == [[[4.0, -12.0], [2.0, -6.0]]]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(1, 9), st.integers(1, 9))
 def test_resampled_tokens_equal_numpy_interpolation(count, wanted):
     tokens = torch.randn(2, count, 3, generator=torch.Generator().manual_seed(count))

@@ -12,7 +12,7 @@ from bioxbridge.losses import ALIGNMENT_LOSSES, cosine, infonce, logits_kl, toke
 X = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]])
 Y = torch.tensor([[[0.0, 2.0], [0.0, 0.0]]])
 seeds = st.integers(0, 10_000)
-several = settings(deadline=None, max_examples=25)
+several = settings(max_examples=25)
 
 
 def hidden(seed, batch=4):

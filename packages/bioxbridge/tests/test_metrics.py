@@ -33,7 +33,7 @@ def test_scores_by_hand():
     assert confusion(LABELS, PREDICTED, 3).tolist() == [[3, 1, 0], [1, 1, 0], [0, 0, 0]]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(2, 5))
 def test_scores_equal_scikit_learn(seed, classes):
     rng = np.random.default_rng(seed)

@@ -38,7 +38,7 @@ def test_ricker_by_hand():
     assert len(ricker(10.2, 1.0)) == 11
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.integers(3, 90), st.integers(0, 1000), st.lists(st.floats(0.1, 12), min_size=1, max_size=6)
 )

@@ -41,7 +41,7 @@ def test_short_gaps_are_filled_by_a_line():
     np.testing.assert_array_equal(fill_gaps(signal, 10.0, longest=0.3)[0, :9], np.arange(9))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.floats(-1.5, 1.5), st.floats(-0.002, 0.002))
 def test_a_clock_is_found_and_set(offset, drift):
     rate, seconds = 16.0, 600

@@ -19,7 +19,7 @@ from bioxbridge.selection import (
 )
 from bioxbridge.similarity import BatchedCKA, cka
 
-several = settings(deadline=None, max_examples=30)
+several = settings(max_examples=30)
 seeds = st.integers(0, 10_000)
 
 

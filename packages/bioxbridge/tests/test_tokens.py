@@ -25,7 +25,7 @@ def test_a_sine_peaks_at_its_frequency(frequency, rate, frame):
     assert torch.allclose(silent, torch.tensor(math.log(0.1)))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(1, 3), st.integers(50, 200), st.sampled_from([0.2, 0.5, 1.0]), st.integers(0, 5))
 def test_shape(channels, samples, hop, means):
     tokens = SpectralTokens(frame=1.0, hop=hop, means=means)(

@@ -39,7 +39,7 @@ def test_windows_start_together_in_every_modality():
     assert fast.dtype == slow.dtype == np.float32
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.floats(5.0, 20.0), st.floats(1.0, 4.0), st.floats(0.3, 2.0), st.sampled_from([31.7, 64, 100])
 )
@@ -120,7 +120,7 @@ def test_bad_shapes_and_rates_are_refused():
             recording(rates=rates)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 4), min_size=4, max_size=4),
     st.integers(0, 4),
