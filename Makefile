@@ -14,7 +14,8 @@ INPUTS := pyproject.toml uv.lock shared/pyproject.toml $(wildcard packages/*/pyp
 # uv reads no pip settings: hand over where pip finds wheels (several, uv wants commas). Empty on
 # an ordinary machine.
 comma := ,
-pip_links = $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
+# (`pip config get` looks at the user's own file only.)
+pip_links = $(shell $(PYTHON) -m pip config list 2>/dev/null | sed -n "s/^[a-z]*\.find-links='\(.*\)'/\1/p")
 ifndef UV_FIND_LINKS
 UV_FIND_LINKS := $(subst $(eval ) ,$(comma),$(strip $(or $(PIP_FIND_LINKS),$(pip_links))))
 endif

@@ -161,7 +161,7 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--task.tune_epochs", "0"], "task.tune_epochs: 0 is not above zero"),
         (["--task.modes", "[]"], "task.modes: names no mode"),
         (["--baselines.epochs", "0"], "baselines.epochs: 0 is not above zero"),
-        (["--trainer.max_epochs", "0"], "trainer.max_epochs: 0 trains no bridge"),
+        (["--trainer.max_epochs", "0"], "trainer.max_epochs: 0 is no number"),
         (["--splits", "0"], "splits: 0"),
         (["--config", "nowhere.yaml"], "no such file"),
         (["--ckpt_path", "/nowhere.ckpt"], "/nowhere.ckpt: no such file"),

@@ -245,5 +245,6 @@ def check_checkpoint(path: str | Path) -> None:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise UserError(f"ckpt_path {path}: not readable as a checkpoint") from error
-    if not isinstance(content, dict) or "state_dict" not in content:
-        raise UserError(f"ckpt_path {path}: holds no state_dict, so it is no Lightning checkpoint")
+    for key in ("state_dict", "pytorch-lightning_version"):
+        if not isinstance(content, dict) or key not in content:
+            raise UserError(f"ckpt_path {path}: holds no {key}, so it is no Lightning checkpoint")

@@ -85,8 +85,8 @@ class BridgeJob(MainJob):
         if config["splits"] < 1:
             raise UserError(f"splits: {config['splits']} is not a positive number of splits")
         epochs = config["trainer"]["max_epochs"]
-        if epochs is not None and epochs < 1 and config["trainer"]["max_steps"] < 1:
-            raise UserError(f"trainer.max_epochs: {epochs} trains no bridge")
+        if epochs is None or epochs < 1:
+            raise UserError(f"trainer.max_epochs: {epochs} is no number of epochs above zero")
         if config["splits"] > 1 and self.resume not in (None, "last"):
             raise UserError(
                 f"ckpt_path {self.resume}: is the bridge of one split; add --splits 1, or "

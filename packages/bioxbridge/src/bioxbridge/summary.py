@@ -137,7 +137,11 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
         return Claim(text=text, paper=paper, ours="no student was trained", held=None)
     ahead = scores[BRIDGE] - scores[STUDENT]
     _, low, high = t_interval(ahead)
-    cut = 100 * (1 - rows[BRIDGE]["parameters"] / rows[STUDENT]["parameters"])
+    sizes = [rows[name]["parameters"] for name in (BRIDGE, STUDENT)]
+    if any(isinstance(size, str) for size in sizes):
+        ours = f"sizes differ between the splits: {sizes[0]} against {sizes[1]}"
+        return Claim(text=text, paper=paper, ours=ours, held=None)
+    cut = 100 * (1 - sizes[0] / sizes[1])
     # A bridge at chance that is level with a student at chance decides nothing.
     learned = scores[BRIDGE].mean() >= chance + WEAK_TEACHER
     if not learned:
