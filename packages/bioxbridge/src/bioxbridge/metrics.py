@@ -88,7 +88,7 @@ def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float, f
 
 
 def interval_text(values: np.ndarray) -> str:
-    """Mean and interval of differences, as tables print them; no interval of a single value.
+    """Mean and interval of differences, as tables print them; no interval of one or two values.
 
     >>> interval_text(np.array([1.0, 3.0, 2.0]))
     '+2.0 [-0.5, +4.5]'
@@ -96,7 +96,7 @@ def interval_text(values: np.ndarray) -> str:
     '+1.0'
     """
     mean, low, high = t_interval(values)
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else f"{mean:+.1f}"
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" if len(values) > 2 else f"{mean:+.1f}"
 
 
 def _kappa(labels: np.ndarray, predicted: np.ndarray) -> float:
