@@ -98,6 +98,12 @@ def test_exit_codes():
     def interrupt():
         raise KeyboardInterrupt
 
+    def interrupted_training():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            sys.exit(1)
+
     def defect():
         raise RuntimeError("a defect")
 
@@ -108,6 +114,9 @@ def test_exit_codes():
     assert run_command(lambda: None) == 0
     assert run_command(mistake) == 2
     assert run_command(interrupt) == 130
+    assert run_command(interrupted_training) == 130
+    with pytest.raises(SystemExit):
+        run_command(lambda: sys.exit(3))
     with pytest.raises(RuntimeError, match="a defect"):
         run_command(defect)
 

@@ -61,7 +61,7 @@ def folder(tmp_path, png):
 def device():
     return DeviceChoice(
         accelerator="cpu", name="A processor", precision="32-true", threads=2, reason="a reason"
-    )
+    ).as_dict()
 
 
 def printed(results, monkeypatch, **options):
@@ -184,7 +184,7 @@ def test_write_report_leaves_both_files(results, folder, device):
     document = json.loads((folder / "metrics.json").read_text())
     assert document["seed"] == 7
     assert document["seconds"] == 1.5
-    assert document["device"] == device.as_dict()
+    assert document["device"] == device
     assert document["peak_memory_mb"]["resident"] > 0
     assert path.read_text(encoding="utf-8") == render_report(document, folder, "a: 1")
 

@@ -57,6 +57,35 @@ def test_latest_is_the_run_that_started_last(tmp_path):
     assert RunFolder.latest("icworld", tmp_path).path.name == "20260101-000000-aaaaaa"
 
 
+def test_verbs_in_one_folder_have_files_of_their_own(tmp_path):
+    train = RunFolder.create("icworld", tmp_path)
+    train.write_text(train.own("config.yaml"), "")
+    (train.path / "stages").mkdir()
+    sweep = RunFolder(train.path, "sweep")
+    assert sweep.own("config.yaml") == "sweep-config.yaml"
+    assert sweep.figure("rank.png").name == "sweep-rank.png"
+    with pytest.raises(UserError, match="no run under"):
+        RunFolder.latest("icworld", tmp_path, "sweep")
+    sweep.write_text(sweep.own("config.yaml"), "")
+    assert RunFolder.latest("icworld", tmp_path, "sweep").path == train.path
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        (b"a: [", "not readable"),
+        (b"\xff", "not readable"),
+        (b"1", "by name"),
+    ],
+)
+def test_yaml_that_cannot_be_read(run, content, message):
+    if content is not None:
+        (run.path / "config.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=f"config.yaml: .*{message}"):
+        run.read_yaml("config.yaml")
+
+
 def test_latest_without_a_run_says_what_to_do(tmp_path):
     with pytest.raises(UserError, match=r"no run under .*--run\.dir"):
         RunFolder.latest("icworld", tmp_path)
@@ -244,7 +273,8 @@ def test_a_follower_waits_for_the_leader(run, monkeypatch):
 
 def test_figures_folder_appears_on_first_use(run):
     assert not (run.path / "figures").exists()
-    assert run.figures.is_dir()
+    assert run.figure("rank.png") == run.path / "figures/rank.png"
+    assert (run.path / "figures").is_dir()
     assert run.checkpoints == run.path / "checkpoints"
 
 

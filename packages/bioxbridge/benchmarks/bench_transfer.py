@@ -13,7 +13,7 @@ CONDITION = "watch recordings, ACC to GYR, 5 splits of the same ten people"
 
 
 def measure() -> None:
-    folder = run(main)
+    folder = run(main, "--baselines.arms", json.dumps(list(BASELINES)))
     splits = json.loads((folder / "splits.json").read_text())
     scores = {
         name: np.array([split["rows"][name]["balanced_accuracy"] for split in splits])

@@ -92,10 +92,19 @@ def test_folder_round_trip(bridged, inputs, tmp_path):
     }
 
 
+def test_other_weights_of_the_same_shape_are_refused(bridged, tmp_path):
+    bridged.save_pretrained(tmp_path)
+    new, old = models()
+    with torch.no_grad():
+        old.head.bias += 1
+    with pytest.raises(ValueError, match="was trained between other weights of the two models"):
+        BridgedModel.from_pretrained(tmp_path, new=new, old=old)
+
+
 def test_another_kind_of_folder_is_refused(bridged, tmp_path):
     new, old = models()
     new.module.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"holds 'bioxbridge.SignalEncoder'"):
+    with pytest.raises(ValueError, match=r"is of no bioxbridge.BridgedModel"):
         BridgedModel.from_pretrained(tmp_path, new=new, old=old)
     with pytest.raises(FileNotFoundError):
         BridgedModel.from_pretrained(tmp_path / "nothing", new=new, old=old)

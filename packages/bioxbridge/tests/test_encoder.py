@@ -89,7 +89,7 @@ def test_folder_round_trip(encoder, tmp_path):
 
 def test_other_folders_are_refused(encoder, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"kind": "something else", "width": 8}))
-    with pytest.raises(ValueError, match=r"is no bioxbridge\.SignalEncoder"):
+    with pytest.raises(ValueError, match=r"is of no bioxbridge\.SignalEncoder"):
         SignalEncoder.from_pretrained(tmp_path)
     with pytest.raises(FileNotFoundError):
         SignalEncoder.from_pretrained(tmp_path / "nothing")

@@ -61,6 +61,22 @@ def test_a_share_of_the_pairs_keeps_rows_together():
         transfer.with_pairs(1.5, seed=0)
 
 
+def test_each_bridge_needs_a_trainer_of_its_own():
+    transfer = between()
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = Trainer(max_epochs=1, enable_model_summary=False, **options)
+    fit_bridge(BridgeModule(prototypes=8), transfer, trainer)
+    with pytest.raises(ValueError, match="trainer: has trained before"):
+        fit_bridge(BridgeModule(prototypes=8), transfer, trainer)
+
+
+def test_a_bridge_that_diverges_is_refused():
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = Trainer(max_epochs=2, enable_model_summary=False, **options)
+    with pytest.raises(ValueError, match="bridge: training diverged"):
+        fit_bridge(BridgeModule(prototypes=8, learning_rate=1e30), between(), trainer)
+
+
 def test_labels_along_time_are_bridged_token_by_token():
     transfer = between(segments=4)
     assert transfer.features["pair"].logits.shape == (40, 4, 2)

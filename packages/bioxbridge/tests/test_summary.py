@@ -3,6 +3,7 @@
 import pytest
 
 from bioxbridge.summary import better_than, level_with, summarise
+from papers_shared.run_folder import RunFolder
 
 METHODS = [
     "Random",
@@ -65,27 +66,25 @@ def split(number, **scores):
 )
 def test_the_claim_and_its_figures(tmp_path, bridge, held):
     splits = [split(i, Bridge=score) for i, score in enumerate(bridge)]
-    results = summarise(splits, verb="train", figures=tmp_path)
+    results = summarise(splits, verb="train", run=RunFolder(tmp_path))
     assert results.claim.held is held
     learned = bridge[0] > 70
     shown = "90.0 % fewer parameters" if learned else "nothing to compare: the bridge is at 51.0 %"
     assert shown in results.claim.ours
-    assert {tmp_path.parent / tmp_path.name / f.path.split("/")[1] for f in results.figures} == set(
-        tmp_path.glob("*.png")
-    )
+    assert {tmp_path / f.path for f in results.figures} == set(tmp_path.glob("figures/*.png"))
 
 
 def test_task_models_of_two_kinds_have_no_mean_size(tmp_path):
     splits = [split(0), split(1)]
     splits[1]["rows"]["Oracle A (task model)"]["parameters"] = 79_000
-    results = summarise(splits, verb="train", figures=tmp_path)
+    results = summarise(splits, verb="train", run=RunFolder(tmp_path))
     assert results.table.rows[1]["parameters"] == "1,000 to 79,000"
     assert results.metrics["oracle_a_task_model/parameters"] is None
 
 
 def test_a_claim_clearly_missed_is_not_held(tmp_path):
     splits = [split(i, Bridge=80.0 + i, Distillation=95.0 + i) for i in range(3)]
-    assert summarise(splits, verb="train", figures=tmp_path).claim.held is False
+    assert summarise(splits, verb="train", run=RunFolder(tmp_path)).claim.held is False
 
 
 def test_a_collapsed_bridge_and_a_weak_teacher_are_noted(tmp_path):
@@ -93,8 +92,8 @@ def test_a_collapsed_bridge_and_a_weak_teacher_are_noted(tmp_path):
     for one in splits:
         one["rows"]["Oracle A (task model)"]["balanced_accuracy"] = 60.0
     splits[1]["rows"]["Bridge"]["entropy"] = 0.1
-    notes = " ".join(summarise(splits, verb="train", figures=tmp_path).notes)
-    assert "only 10 points above chance" in notes
+    notes = " ".join(summarise(splits, verb="train", run=RunFolder(tmp_path)).notes)
+    assert "at 60.0 %, chance at 50.0 %: it has little" in notes
     assert "collapsed to few classes on splits [1]" in notes
 
 

@@ -143,7 +143,7 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--model.rank", "many"], "model.rank: expected int, got many"),
         (["--model.rank", "0"], "model.rank: 0 is not above zero"),
         (["--model.loss", "l7"], "model.loss"),
-        (["--model.prototypes", "999999"], "prototypes: 999999 asked for"),
+        (["--model.prototypes", "999999"], "prototypes: 999999 are more than"),
         (["--data.source", "tape"], "'tape' is not one of"),
         (["--data.source", "npz"], "data.path: npz needs"),
         (["--data.source", "npz", "--data.path", "/nowhere"], "/nowhere: no such file"),
@@ -160,8 +160,9 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--task.probe_epochs", "0"], "task.probe_epochs: 0 is not above zero"),
         (["--task.tune_epochs", "0"], "task.tune_epochs: 0 is not above zero"),
         (["--task.modes", "[]"], "task.modes: names no mode"),
-        (["--baselines.epochs", "0"], "baselines.epochs: 0 is not above zero"),
         (["--trainer.max_epochs", "0"], "trainer.max_epochs: 0 is no number"),
+        (["--trainer.fast_dev_run", "true"], "trainer.fast_dev_run: would train too little"),
+        (["--trainer.limit_train_batches", "0"], "trainer.limit_train_batches: a table needs"),
         (["--splits", "0"], "splits: 0"),
         (["--config", "nowhere.yaml"], "no such file"),
         (["--ckpt_path", "/nowhere.ckpt"], "/nowhere.ckpt: no such file"),
@@ -177,9 +178,42 @@ def test_bad_input_ends_with_one_line(options, message, tmp_path, capsys):
     assert len(error) == 1
     assert message in error[0]
     # Only what cannot be known before the encoders are trained leaves a folder behind.
-    late = {"--model.prototypes", "--pretrain.worst_error"}
-    assert late & {*options} or not list(tmp_path.rglob("*.yaml"))
+    assert "--pretrain.worst_error" in options or not list(tmp_path.rglob("*.yaml"))
     assert not list(tmp_path.rglob("metrics.json"))
+
+
+def test_a_bridge_that_diverges_is_no_result(tmp_path, capsys):
+    options = ["--run.dir", str(tmp_path), "--model.learning_rate", "1e30"]
+    assert main([*FAST, *options]) == 2
+    assert "is nan after epoch 1: training diverged" in capsys.readouterr().err
+    assert not (tmp_path / "metrics.json").exists()
+
+
+def test_labels_of_one_class_are_refused_before_anything_is_trained(tmp_path, capsys):
+    options = write_recordings(tmp_path / "data")
+    for file in (tmp_path / "data").glob("*.npz"):
+        arrays = dict(np.load(file))
+        np.savez(file, **(arrays | {"labels": np.zeros_like(arrays["labels"])}))
+    assert main([*FAST, *options, "--run.root", str(tmp_path / "runs")]) == 2
+    assert "show class 0 alone" in capsys.readouterr().err
+    assert not list((tmp_path / "runs").rglob("stages"))
+
+
+def test_hidden_files_are_no_recordings(tmp_path):
+    options = [*write_recordings(tmp_path / "data"), "--run.dir", str(tmp_path / "run")]
+    (tmp_path / "data/._s0_0.npz").write_bytes(b"what a file manager leaves")
+    assert main([*FAST, *options]) == 0
+
+
+def test_more_epochs_are_other_baselines(tmp_path):
+    options = ["--config", "smoke", "--run.threads", "1", "--run.dir", str(tmp_path)]
+    options += ["--baselines.arms", "[logits]"]
+    assert main([*options, "--trainer.max_epochs", "1"]) == 0
+    assert main([*options, "--trainer.max_epochs", "2", "--ckpt_path", "last"]) == 0
+    settings = [
+        json.loads(x.read_text()) for x in tmp_path.glob("stages/*/baselines/*/settings.json")
+    ]
+    assert sorted(one["BaselineOptions"]["epochs"] for one in settings) == [1, 2]
 
 
 def test_recordings_without_labels_are_refused_before_anything_is_trained(tmp_path, capsys):

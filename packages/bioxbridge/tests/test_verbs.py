@@ -10,11 +10,18 @@ import pytest
 from bioxbridge import evaluate, pretrain, report, select, sweep, train
 from bioxbridge.baselines import __main__ as baselines
 
+FOREIGN = b'{"kind": "bioxbridge.BridgedModel"}'
+ENCODER = b'{"kind": "bioxbridge.SignalEncoder", "features": 1, "tokens": 1, "wings": 2}'
 SMOKE = ["--config", "smoke", "--run.threads", "1", "--baselines.arms", "[probe]"]
 
 
-def metrics(folder):
-    return json.loads((folder / "metrics.json").read_text())["metrics"]
+def document(folder, verb="train"):
+    prefix = "" if verb in ("train", "report") else f"{verb}-"
+    return json.loads((folder / f"{prefix}metrics.json").read_text())
+
+
+def metrics(folder, verb="train"):
+    return document(folder, verb)["metrics"]
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +33,14 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy, since a verb in the same folder replaces its report."""
+    """A copy, to add to or to damage."""
     return shutil.copytree(trained, tmp_path / "run")
 
 
 def test_pretrain_leaves_the_encoders_for_training(tmp_path, capsys):
     options = [*SMOKE, "--run.dir", str(tmp_path)]
     assert pretrain.main(options) == 0
-    found = metrics(tmp_path)
+    found = metrics(tmp_path, "pretrain")
     assert set(found) == {"ACC/error", "GYR/error"}
     assert 50 < found["ACC/error"] < 200
     before = {path: path.read_bytes() for path in tmp_path.rglob("stages/*/encoder-*/*")}
@@ -45,40 +52,41 @@ def test_pretrain_leaves_the_encoders_for_training(tmp_path, capsys):
 
 def test_select_trains_nothing_more_than_asked(run, trained):
     assert select.main([*SMOKE, "--run.dir", str(run)]) == 0
-    document = json.loads((run / "metrics.json").read_text())
-    assert [row["method"] for row in document["table"]["rows"]] == ["Two-stage"]
-    assert document["claim"] is None
+    found = document(run, "select")
+    assert [row["method"] for row in found["table"]["rows"]] == ["Two-stage"]
+    assert found["claim"] is None
     assert len(list(run.glob("stages/split-0/bridges/place-*"))) == 1
 
 
 def test_select_compares_with_every_place(run):
     assert select.main([*SMOKE, "--run.dir", str(run), "--places", "all"]) == 0
-    rows = json.loads((run / "metrics.json").read_text())["table"]["rows"]
+    rows = document(run, "select")["table"]["rows"]
     by_method = {row["method"]: row["balanced_accuracy"] for row in rows}
     assert len(list(run.glob("stages/split-0/bridges/place-*"))) == 4
     assert by_method["Best of all"] >= max(by_method.values())
     # Two blocks each: the nine fixed places are all four.
     assert by_method["Mean of nine fixed"] == pytest.approx(by_method["A place at random"])
-    assert 1 <= metrics(run)["mean_rank"] <= 4
-    assert (run / "figures/places.png").is_file()
+    assert 1 <= metrics(run, "select")["mean_rank"] <= 4
+    assert (run / "figures/select-places.png").is_file()
 
 
 def test_baselines_alone_are_those_of_training(run, trained):
     assert baselines.main([*SMOKE, "--run.dir", str(run)]) == 0
     key = "probe_on_pseudo_labels/balanced_accuracy"
-    assert metrics(run)[key] == metrics(trained)[key]
-    assert not any(name.startswith("bridge") for name in metrics(run))
+    found = metrics(run, "baselines")
+    assert found[key] == metrics(trained)[key]
+    assert not any(name.startswith("bridge") for name in found)
 
 
 def test_sweep_trains_every_combination(run):
     vary = "{rank: [1, 4], pairs: [0.5, 1]}"
     assert sweep.main([*SMOKE, "--run.dir", str(run), "--vary", vary]) == 0
-    found = metrics(run)
+    found = metrics(run, "sweep")
     assert len({name.split("/")[0] for name in found}) == 4
     # d r + r N T + N d with d 16, N 10, T 7.
     assert found["rank=1 pairs=1/parameters"] == 16 + 70 + 160
     assert found["rank=4 pairs=0.5/parameters"] == 4 * 16 + 4 * 70 + 160
-    assert (run / "figures/sweep.png").is_file()
+    assert (run / "figures/sweep-accuracy.png").is_file()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,10 @@ def test_sweep_trains_every_combination(run):
         ("{rank: []}", "vary.rank: holds no value"),
         ("{rank: [0]}", "model.rank: 0 is not above zero"),
         ("{pairs: [2]}", "vary.pairs: 2 is no share in (0, 1]"),
-        ("{loss: [l7]}", "l7"),
+        ("{loss: [l7]}", "vary: loss: expected one of"),
+        ("{rank: [many]}", "vary: rank: expected int, got many"),
+        ("{prototypes: [100000000]}", "model.prototypes: 100000000 are more than"),
+        ("{}", "vary: names no option"),
     ],
 )
 def test_a_sweep_over_nothing_real_is_refused(vary, message, tmp_path, capsys):
@@ -162,6 +173,11 @@ def test_report_joins_the_splits_of_several_runs(trained, tmp_path, capsys):
     [
         ("models/split-0/bridge.safetensors", b"x", r"bridge.safetensors: not readable"),
         ("models/split-0/config.json", b"x", r"config.json: not readable as JSON"),
+        ("models/split-0/config.json", b"[]", r"config.json: holds no values by name"),
+        ("models/split-0/config.json", FOREIGN, r"config.json: describes no bridge ('bridge')"),
+        ("stages/split-0/encoder-new/encoder.safetensors", b"x", r"encoder.safetensors: not read"),
+        ("stages/split-0/encoder-new/config.json", ENCODER, r"unexpected keyword argument 'wings'"),
+        ("stages/split-0/task-old/head/head.safetensors", b"x", r"head.safetensors: not readable"),
         ("config.yaml", b"a: [", r"config.yaml: not readable"),
         ("config.yaml", b"a: 1", r"config.yaml: holds no options of `data`"),
     ],
@@ -172,6 +188,42 @@ def test_a_damaged_run_is_named(run, tmp_path, capsys, file, content, message):
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_verbs_leave_each_others_files_alone(run, trained):
+    assert sweep.main([*SMOKE, "--run.dir", str(run), "--vary", "{rank: [1, 2]}"]) == 0
+    assert baselines.main([*SMOKE, "--run.dir", str(run)]) == 0
+    for name in ("config.yaml", "metrics.json", "report.html", "splits.json", "figures/scores.png"):
+        assert (run / name).read_bytes() == (trained / name).read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        train.main(["--config", str(run / "config.yaml"), "--print_config"])
+    assert ended.value.code == 0
+
+
+def test_runs_of_other_options_have_no_common_report(trained, tmp_path, capsys):
+    other = tmp_path / "other"
+    options = ["--run.dir", str(other), "--data.split_seed", "1", "--model.rank", "2"]
+    assert train.main([*SMOKE, *options]) == 0
+    assert report.main([str(other), str(trained), "--out", str(tmp_path / "both")]) == 2
+    assert "ran with model.rank = 4, " in capsys.readouterr().err
+    assert not (tmp_path / "both").exists()
+
+
+def test_a_report_is_of_the_runs_device_and_seed_and_replaces_none(run, tmp_path, capsys):
+    changed = document(run)
+    changed["seed"] = 7
+    changed["device"]["name"] = "another machine"
+    (run / "metrics.json").write_text(json.dumps(changed))
+    assert report.main([str(run), "--out", str(tmp_path / "one")]) == 0
+    one = document(tmp_path / "one")
+    assert (one["seed"], one["device"]) == (7, changed["device"])
+    assert one["seconds"] == changed["seconds"]
+    assert report.main([str(run), "--out", str(run)]) == 2
+    assert "is the folder of a run" in capsys.readouterr().err
+    (run / "config.yaml").unlink()
+    assert report.main([str(run), "--out", str(tmp_path / "two")]) == 2
+    assert "config.yaml: no such file" in capsys.readouterr().err
+    assert not (tmp_path / "two").exists()
 
 
 def test_splits_that_are_none_are_named(run, tmp_path, capsys):

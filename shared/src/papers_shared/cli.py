@@ -117,7 +117,7 @@ class MainJob(LightningCLI):
             raise
         if self.leader:
             # What a resumed run changed counts once it has ended well.
-            self.run.write_text("config.yaml", self.config_text())
+            self.run.write_text(self.run.own("config.yaml"), self.config_text())
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -155,8 +155,8 @@ class MainJob(LightningCLI):
             check_checkpoint(self.resume)
         self.run = self._open_run(**config["run"].as_dict())
         if self.leader:
-            if not (self.run.path / "config.yaml").exists():
-                self.run.write_text("config.yaml", self.config_text())
+            if not (self.run.path / self.run.own("config.yaml")).exists():
+                self.run.write_text(self.run.own("config.yaml"), self.config_text())
             stderr.print(f"{self.package}: {self.device.reason}", markup=False)
             stderr.print(f"run folder: {self.run.path}", markup=False)
 
@@ -179,12 +179,13 @@ class MainJob(LightningCLI):
     def _open_run(self, dir: str | None, root: str, **_: Any) -> RunFolder:  # noqa: A002
         dir = dir or os.environ.get(_RUN_DIR_VARIABLE)  # noqa: A001
         if dir is not None:
-            return RunFolder.existing(dir) if self.resume == "last" else RunFolder(dir)
+            opened = RunFolder.existing if self.resume == "last" else RunFolder
+            return opened(dir, self.verb)
         if int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))) > 1:
             raise UserError("run.dir: a launched run needs --run.dir, one folder for all processes")
         if self.resume == "last":
-            return RunFolder.latest(self.package, root)
-        return RunFolder.create(self.package, root)
+            return RunFolder.latest(self.package, root, self.verb)
+        return RunFolder.create(self.package, root, self.verb)
 
     def new_trainer(self, stage: str, **options: Any) -> Trainer:
         """A trainer with `--trainer.*` that logs as `stage` and keeps `checkpoints/STAGE/last`.
@@ -213,7 +214,7 @@ class MainJob(LightningCLI):
             results,
             config_yaml=self.config_text(),
             seconds=time.perf_counter() - self.started,
-            device=self.device,
+            device=self.device.as_dict(),
             command=self.command,
             seed=int(self.config["fit"]["seed_everything"]),
         )

@@ -34,9 +34,18 @@ def run_command(action: Callable[[], Any]) -> int:
         stderr.print(f"error: {error}", markup=False)
         return 2
     except KeyboardInterrupt:
-        stderr.print("interrupted; the run folder keeps what was finished")
-        return 130
+        return _interrupted()
+    except SystemExit as ending:
+        # Lightning shuts a training down on Ctrl-C and then exits.
+        if isinstance(ending.__context__, KeyboardInterrupt):
+            return _interrupted()
+        raise
     return 0
+
+
+def _interrupted() -> int:
+    stderr.print("interrupted; the run folder keeps what was finished")
+    return 130
 
 
 def one_line(message: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -9,13 +10,14 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from papers_shared.console import stderr
+from papers_shared.errors import UserError
 from papers_shared.run_folder import RunFolder
 
 _LINES_PER_STAGE = 4
 
 
 class StageLog(Callback):
-    """Report one stage of training by name.
+    """Report one stage of training by name, and stop it when it diverges.
 
     Every epoch's logged values go to the run folder's `metrics.csv`. A terminal shows a bar that
     leaves one line behind; anything else gets about four lines and no control characters.
@@ -23,6 +25,9 @@ class StageLog(Callback):
     Args:
         stage: name as it appears on the screen and in `metrics.csv`.
         run: run folder; None writes no file.
+
+    Raises:
+        UserError: a logged value of an epoch is NaN or infinite.
     """
 
     def __init__(self, stage: str, run: RunFolder | None = None) -> None:
@@ -51,10 +56,16 @@ class StageLog(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the epoch."""
-        if not trainer.is_global_zero:
-            return
         values = {name: float(value) for name, value in trainer.callback_metrics.items()}
         epoch = trainer.current_epoch + 1
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise UserError(
+                    f"{self.stage}: {name} is {value} after epoch {epoch}: training diverged; "
+                    "lower its learning rate or look at the data"
+                )
+        if not trainer.is_global_zero:
+            return
         if self.run is not None:
             self.run.log(self.stage, epoch, values)
         text = "  ".join(f"{name} {value:.4g}" for name, value in values.items())

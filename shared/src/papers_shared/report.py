@@ -12,7 +12,6 @@ import rich.table
 from rich.text import Text
 
 from papers_shared.console import console
-from papers_shared.device import DeviceChoice
 from papers_shared.errors import UserError
 from papers_shared.measure import peak_memory
 from papers_shared.results import Column, Results, Table, check_metrics, metrics_document, now
@@ -50,7 +49,7 @@ def write_report(
     *,
     config_yaml: str,
     seconds: float,
-    device: DeviceChoice,
+    device: dict[str, Any],
     command: str,
     seed: int,
 ) -> Path:
@@ -61,7 +60,7 @@ def write_report(
         results: what the run found.
         config_yaml: the configuration that repeats the run.
         seconds: wall time of the run.
-        device: where it ran.
+        device: where it ran, as `DeviceChoice.as_dict` gives it.
         command: as it was typed.
         seed: of the run.
 
@@ -73,13 +72,13 @@ def write_report(
         created=now(),
         seconds=seconds,
         peak_memory_mb=peak_memory(),
-        device=device.as_dict(),
+        device=device,
         command=command,
         seed=seed,
     )
     page = render_report(document, run.path, config_yaml)
-    run.write_json("metrics.json", document)
-    return run.write_text("report.html", page)
+    run.write_json(run.own("metrics.json"), document)
+    return run.write_text(run.own("report.html"), page)
 
 
 def print_table(results: Results) -> None:

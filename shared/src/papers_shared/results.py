@@ -11,6 +11,7 @@ import numbers
 import platform
 import textwrap
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from papers_shared.errors import UserError
@@ -102,6 +103,11 @@ class Figure:
 
     path: str
     caption: str
+
+    @classmethod
+    def at(cls, path: Path, caption: str) -> Figure:
+        """A picture that `RunFolder.figure` named."""
+        return cls(path=f"{path.parent.name}/{path.name}", caption=caption)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from papers_shared.errors import UserError
 
 _STAGE_POLL_SECONDS = 0.2
@@ -26,15 +28,20 @@ _Result = TypeVar("_Result")
 class RunFolder:
     """One run's files.
 
+    Several verbs may share a folder, and so the stages in it. What each leaves for a reader bears
+    its name, unless it is `train`: `sweep-report.html` beside `report.html`.
+
     Args:
         path: the folder; made when it is missing.
+        verb: whose run it is.
 
     Raises:
         UserError: the folder cannot be made or written.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, verb: str = "train") -> None:
         self.path = Path(path)
+        self.verb = verb
         self._made = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -44,28 +51,28 @@ class RunFolder:
             raise UserError(f"run folder {self.path}: not writable")
 
     @classmethod
-    def create(cls, package: str, root: str | Path = "runs") -> RunFolder:
+    def create(cls, package: str, root: str | Path = "runs", verb: str = "train") -> RunFolder:
         """A new folder under `root/package`, named by the time and a random suffix."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        return cls(Path(root) / package / f"{stamp}-{secrets.token_hex(3)}")
+        return cls(Path(root) / package / f"{stamp}-{secrets.token_hex(3)}", verb)
 
     @classmethod
-    def latest(cls, package: str, root: str | Path = "runs") -> RunFolder:
-        """The run of a package that started last and got as far as a stage or a checkpoint.
+    def latest(cls, package: str, root: str | Path = "runs", verb: str = "train") -> RunFolder:
+        """The run of a verb that started last and got as far as a stage or a checkpoint.
 
         Raises:
             UserError: there is none.
         """
-        base = Path(root) / package
-        found = [c for c in base.glob("*/config.yaml") if _can_resume(c.parent)]
+        base, config = Path(root) / package, _own("config.yaml", verb)
+        found = [c for c in base.glob(f"*/{config}") if _can_resume(c.parent)]
         if not found:
             raise UserError(
                 f"ckpt_path: no run under {base} to resume; name its folder with --run.dir"
             )
-        return cls(max(found, key=lambda path: path.stat().st_mtime_ns).parent)
+        return cls(max(found, key=lambda path: path.stat().st_mtime_ns).parent, verb)
 
     @classmethod
-    def existing(cls, path: str | Path) -> RunFolder:
+    def existing(cls, path: str | Path, verb: str = "train") -> RunFolder:
         """A run's folder, to go on in or to read.
 
         Raises:
@@ -73,11 +80,11 @@ class RunFolder:
         """
         if not _can_resume(Path(path)):
             raise UserError(f"run folder {path}: holds no stages or checkpoints of a run")
-        return cls(path)
+        return cls(path, verb)
 
     def discard(self) -> None:
-        """Remove the folder if this object made it and it holds no more than `config.yaml`."""
-        if self._made and {path.name for path in self.path.iterdir()} <= {"config.yaml"}:
+        """Remove the folder if this object made it and it holds no more than a configuration."""
+        if self._made and {path.name for path in self.path.iterdir()} <= {self.own("config.yaml")}:
             shutil.rmtree(self.path)
 
     @property
@@ -85,12 +92,15 @@ class RunFolder:
         """Folder of Lightning checkpoints."""
         return self.path / "checkpoints"
 
-    @property
-    def figures(self) -> Path:
-        """Folder of PNG figures; made on first use."""
+    def own(self, name: str) -> str:
+        """The name that this verb gives to one of its files."""
+        return _own(name, self.verb)
+
+    def figure(self, name: str) -> Path:
+        """Where this verb's PNG of that name goes, in `figures/`, which is made on first use."""
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
-        return folder
+        return folder / self.own(name)
 
     @contextlib.contextmanager
     def replacing(self, name: str) -> Iterator[Path]:
@@ -140,6 +150,23 @@ class RunFolder:
             raise UserError(f"{self.path / name}: no such file") from error
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path / name}: not readable as JSON ({error})") from error
+
+    def read_yaml(self, name: str) -> dict[str, Any]:
+        """Read a YAML file of this folder that holds values by name.
+
+        Raises:
+            UserError: it is missing, not YAML, or holds something else.
+        """
+        path = self.path / name
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UserError(f"{path}: no such file") from error
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise UserError(f"{path}: not readable ({' '.join(str(error).split())})") from error
+        if not isinstance(content, dict):
+            raise UserError(f"{path}: holds no values by name")
+        return content
 
     def log(self, stage: str, epoch: int, values: dict[str, float]) -> None:
         """Append one row a value to `metrics.csv`: stage, epoch, name, value."""
@@ -191,7 +218,7 @@ class RunFolder:
             raise UserError(repair.format("settings.json is not readable as JSON")) from error
         if not isinstance(made_with, dict):
             raise UserError(repair.format("settings.json is no object"))
-        difference = _first_difference(made_with, json.loads(json.dumps(settings)))
+        difference = first_difference(made_with, json.loads(json.dumps(settings)))
         if difference:
             raise UserError(f"{folder}: was made with {difference}; take another --run.dir")
         try:
@@ -201,15 +228,19 @@ class RunFolder:
             raise UserError(repair.format(problem)) from error
 
 
+def _own(name: str, verb: str) -> str:
+    return name if verb == "train" else f"{verb}-{name}"
+
+
 def _can_resume(folder: Path) -> bool:
     return any((folder / kept).is_dir() for kept in ("stages", "checkpoints"))
 
 
-def _first_difference(old: Any, new: Any, name: str = "") -> str:
-    """The first setting that differs, as `name = old, this run asks for new`; empty for none."""
+def first_difference(old: Any, new: Any, name: str = "") -> str:
+    """The first setting that differs between two JSON values, and both values; empty for none."""
     if isinstance(old, dict) and isinstance(new, dict):
         parts = (
-            _first_difference(old.get(key), new.get(key), f"{name}.{key}" if name else key)
+            first_difference(old.get(key), new.get(key), f"{name}.{key}" if name else key)
             for key in sorted({*old, *new})
         )
         return next(filter(None, parts), "")

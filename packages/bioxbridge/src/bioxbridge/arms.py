@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,9 +148,8 @@ def baseline(split: Split, transfer: Transfer, arm: Baseline) -> Arm:
 
     # The other arms' being there or not changes nothing for this one.
     options = replace(experiment.baselines, arms=(arm,))
-    return split.stage(
-        f"baselines/{arm}", [experiment.pretrain, experiment.task, options], compute, _read
-    )
+    name = f"baselines/{arm}-{_key(asdict(options))}"
+    return split.stage(name, [experiment.pretrain, experiment.task, options], compute, _read)
 
 
 def _oracle(task: nn.Module, inputs: Tensor, facts: dict[str, Any]) -> Arm:
@@ -198,9 +197,8 @@ def another_bridge(
         "old_block": transfer.positions.old_block,
     }
     options = [experiment.pretrain, experiment.task, facts]
-    # Bridges of other settings are other stages, not the same one anew.
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    return split.stage(f"bridges/{name.replace(' ', '-')}-{key}", options, compute, _read)
+    name = f"bridges/{name.replace(' ', '-')}-{_key(facts)}"
+    return split.stage(name, options, compute, _read)
 
 
 def _untrained(split: Split, transfer: Transfer, model: BridgeModule) -> Arm:
@@ -214,6 +212,11 @@ def _untrained(split: Split, transfer: Transfer, model: BridgeModule) -> Arm:
         split, transfer.at(positions), model, name="untrained control", epochs=epochs
     )
     return replace(arm, seconds=arm.seconds + seconds)
+
+
+def _key(settings: dict[str, Any]) -> str:
+    """A short name of settings: with others it is another stage, not the same one anew."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _write(folder: Path, arm: Arm) -> None:

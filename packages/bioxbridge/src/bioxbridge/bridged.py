@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bioxbridge.adapters import BlockModel, Logits, TaskModel
 from bioxbridge.bridge_variants import BRIDGES, Bridge, bridge_kind
+from bioxbridge.stored import load_state, read_config, save_state, write_config
 
 Read = Float[Tensor, "batch *tokens_new width"]
 _KIND = "bioxbridge.BridgedModel"
@@ -84,19 +83,25 @@ class BridgedModel(nn.Module):
         """Logits from what the bridge reads."""
         return self.old.read_out(self.last_hidden(pooled))
 
+    def fingerprint(self) -> str:
+        """A hash of the frozen models' weights, between which alone a bridge means something."""
+        digest = hashlib.sha256()
+        for name, value in self.state_dict().items():
+            if not name.startswith("bridge."):
+                digest.update(name.encode())
+                digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
     def save_pretrained(self, folder: str | Path) -> None:
         """Write `bridge.safetensors` and `config.json`; the two frozen models are not stored."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: value.contiguous() for name, value in self.bridge.state_dict().items()}
-        save_file(weights, folder / "bridge.safetensors")
         config = {
-            "kind": _KIND,
             "bridge": {"kind": bridge_kind(self.bridge), **self.bridge.settings},
             "new_block": self.new_block,
             "old_block": self.old_block,
+            "frozen": self.fingerprint(),
         }
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        folder = write_config(folder, _KIND, config)
+        save_state(self.bridge, folder / "bridge.safetensors")
 
     @classmethod
     def from_pretrained(
@@ -105,33 +110,26 @@ class BridgedModel(nn.Module):
         """Load a bridge between the two models it was trained for.
 
         Raises:
-            ValueError: the folder is not of this kind, its weights and configuration disagree, or a
-                model lacks the block.
+            ValueError: the folder is damaged or not of this kind, a model lacks the block, or the
+                models' weights are not those that the bridge was saved with.
             FileNotFoundError: the folder lacks `config.json` or `bridge.safetensors`.
         """
-        folder = Path(folder)
+        source = Path(folder) / "config.json"
+        config = read_config(folder, _KIND)
         try:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{folder / 'config.json'}: not readable as JSON") from error
-        if config.get("kind") != _KIND:
-            raise ValueError(f"{folder}: holds {config.get('kind')!r}, not {_KIND}")
-        kind = config["bridge"].pop("kind", None)
+            settings = dict(config["bridge"])
+            kind, frozen = settings.pop("kind"), config["frozen"]
+            places = {name: config[name] for name in ("new_block", "old_block")}
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{source}: describes no bridge ({error})") from error
         if kind not in BRIDGES:
-            raise ValueError(f"{folder}: bridge of kind {kind!r}, not one of {', '.join(BRIDGES)}")
-        bridge = BRIDGES[kind](**config["bridge"])
+            raise ValueError(f"{source}: bridge of kind {kind!r}, not one of {', '.join(BRIDGES)}")
         try:
-            weights = load_file(folder / "bridge.safetensors")
-        except SafetensorError as error:
-            raise ValueError(f"{folder / 'bridge.safetensors'}: not readable ({error})") from error
-        try:
-            bridge.load_state_dict(weights)
-            return cls(
-                new=new,
-                old=old,
-                bridge=bridge,
-                new_block=config["new_block"],
-                old_block=config["old_block"],
-            )
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(f"{folder}: {' '.join(str(error).split())}") from error
+            bridge = BRIDGES[kind](**settings)
+            load_state(bridge, Path(folder) / "bridge.safetensors")
+            bridged = cls(new=new, old=old, bridge=bridge, **places)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{folder}: {error}") from error
+        if bridged.fingerprint() != frozen:
+            raise ValueError(f"{folder}: was trained between other weights of the two models")
+        return bridged

@@ -267,7 +267,7 @@ class BiosignalData(lightning.LightningDataModule):
         """Train, val, pair and test, no subject in two of them.
 
         Raises:
-            ValueError: too few subjects, or a split that needs labels has none.
+            ValueError: too few subjects, or too few labels to train or test a task model.
         """
         pairs = self.pairs()
         masks = split_subjects(pairs.subjects, self.split_counts, seed)
@@ -279,6 +279,12 @@ class BiosignalData(lightning.LightningDataModule):
                     f"({', '.join(np.unique(parts[name].subjects))}); the task model needs labels "
                     "in train and val, its test in test"
                 )
+        known = np.unique(parts["train"].labels)
+        if len(known[known != UNLABELLED]) < 2:
+            raise ValueError(
+                f"labels: the train subjects of split {seed} "
+                f"({', '.join(np.unique(parts['train'].subjects))}) show class {known[-1]} alone"
+            )
         return parts
 
 

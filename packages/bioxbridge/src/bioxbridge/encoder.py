@@ -6,14 +6,14 @@ encoder per modality, and no such weights can be shipped with a package.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from bioxbridge.stored import load_state, read_config, save_state, write_config
 
 _KIND = "bioxbridge.SignalEncoder"
 
@@ -104,24 +104,21 @@ class SignalEncoder(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write `encoder.safetensors` and `config.json`."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(self.state_dict(), folder / "encoder.safetensors")
-        config = {"kind": _KIND, **self.sizes}
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        folder = write_config(folder, _KIND, self.sizes)
+        save_state(self, folder / "encoder.safetensors")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> SignalEncoder:
         """Load what `save_pretrained` wrote.
 
         Raises:
-            ValueError: the folder is not of this kind.
+            ValueError: the folder is not of this kind, or damaged.
             FileNotFoundError: the folder lacks `config.json` or `encoder.safetensors`.
         """
-        folder = Path(folder)
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if config.pop("kind", None) != _KIND:
-            raise ValueError(f"{folder}: is no {_KIND}")
-        encoder = cls(**config)
-        encoder.load_state_dict(load_file(folder / "encoder.safetensors"))
+        sizes = read_config(folder, _KIND)
+        try:
+            encoder = cls(**sizes)
+        except TypeError as error:
+            raise ValueError(f"{Path(folder) / 'config.json'}: {error}") from error
+        load_state(encoder, Path(folder) / "encoder.safetensors")
         return encoder

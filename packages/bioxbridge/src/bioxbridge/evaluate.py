@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 
 from bioxbridge.bridged import BridgedModel
 from bioxbridge.data import BiosignalData, Windows
@@ -55,20 +54,28 @@ class EvaluateOptions:
 def evaluate(options: EvaluateOptions) -> None:
     """Predict, write the CSV file, and print a table by subject.
 
+    A run that dropped flat and clipped windows (`--data.quality drop`) drops them here too.
+
     Raises:
         UserError: the run, its bridge or the recordings cannot be used.
     """
     run = RunFolder.existing(options.run)
-    config = _read_config(run)
-    number = config["data"]["split_seed"] if options.split is None else options.split
+    data_options = run.read_yaml("config.yaml").get("data")
+    if not isinstance(data_options, dict):
+        raise UserError(f"{run.path / 'config.yaml'}: holds no options of `data`")
+    number = data_options.get("split_seed", 0) if options.split is None else options.split
     with bad_input():
         model = load_bridge(run.path, number)
-        data = BiosignalData(**config["data"] | _elsewhere(options))
+        data = BiosignalData(**data_options | _elsewhere(options))
         windows = data.windows(data.new)
         kept = np.ones(len(windows.labels), bool)
         if options.path is None:
             counts = data.split_counts
             kept = split_subjects(windows.subjects, counts, number)[SPLITS[-1]]
+        if data.quality == "drop":
+            kept = kept & ~(windows.quality.flat | windows.quality.clipped)
+        if not kept.any():
+            raise ValueError("data.quality: every window is flat or clipped")
         probabilities = _predict(model, windows, kept)
         _write(Path(options.out), windows, kept, probabilities)
         print_results_table("Predictions by subject", _by_subject(windows, kept, probabilities))
@@ -91,17 +98,6 @@ def load_bridge(run: str | Path, split: int) -> BridgedModel:
     new = frozen_encoder(SignalEncoder.from_pretrained(stages / "encoder-new"))
     old = load_task_model(stages / "task-old")
     return BridgedModel.from_pretrained(folder, new=new, old=old).eval()
-
-
-def _read_config(run: RunFolder) -> dict[str, Any]:
-    path = run.path / "config.yaml"
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: not readable ({' '.join(str(error).split())})") from error
-    if not isinstance(config, dict) or not isinstance(config.get("data"), dict):
-        raise UserError(f"{path}: holds no options of `data`")
-    return config
 
 
 def _elsewhere(options: EvaluateOptions) -> dict[str, Any]:

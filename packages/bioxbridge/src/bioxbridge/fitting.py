@@ -34,7 +34,7 @@ def fit_bridge(
     Args:
         model: not yet connected.
         transfer: what it bridges.
-        trainer: a Lightning trainer of any number of processes.
+        trainer: a fresh Lightning trainer of any number of processes.
         batch_size: windows per step, over all processes together.
         seed: of the bridge's weights and the order of windows.
         keep: which epoch stays: that of highest agreement with the teacher on `val`, or of lowest
@@ -46,8 +46,11 @@ def fit_bridge(
         The bridged model, in evaluation mode on the CPU.
 
     Raises:
-        ValueError: fewer old tokens than prototypes, or a checkpoint of another bridge.
+        ValueError: fewer old tokens than prototypes, a checkpoint of another bridge, a trainer that
+            has trained before, or a training that diverged.
     """
+    if trainer.state.fn is not None:
+        raise ValueError("trainer: has trained before; each bridge needs one of its own")
     old, positions = transfer.old, transfer.positions
     aligned = old.encoder.depth if model.align_at == "last" else positions.old_block
     places = [positions.old_block, aligned]
@@ -70,6 +73,8 @@ def fit_bridge(
     data = RowData(train=rows["pair"], val=rows["val"], batch_size=batch_size, seed=seed)
     trainer.callbacks.insert(0, KeepBest(keep, "min" if keep == "val_loss" else "max"))
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    if not all(value.isfinite().all() for value in model.bridged.bridge.parameters()):
+        raise ValueError("bridge: training diverged to weights that are not finite")
     return model.bridged.cpu().eval()
 
 

@@ -12,6 +12,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from bioxbridge.baselines.training import BaselineOptions
 from bioxbridge.data import BiosignalData
 from bioxbridge.experiment import Experiment, Split
+from bioxbridge.module import BridgeModule
 from bioxbridge.pretraining import PretrainOptions
 from bioxbridge.summary import summarise
 from bioxbridge.task import TaskOptions
@@ -33,15 +34,20 @@ class BridgeJob(MainJob):
         parser.add_class_arguments(PretrainOptions, "pretrain")
         parser.add_class_arguments(TaskOptions, "task")
         parser.add_class_arguments(BaselineOptions, "baselines")
+        # Equal budgets: what trains beside the bridge trains as long.
+        parser.link_arguments("trainer.max_epochs", "baselines.epochs")
 
-    def splits(self, data: BiosignalData) -> Iterator[Split]:
+    def splits(self, data: BiosignalData, *models: BridgeModule) -> Iterator[Split]:
         """The splits that the options ask for; all options are checked before the first.
+
+        Args:
+            data: recordings.
+            models: bridges that will be trained, not yet connected.
 
         Raises:
             UserError: an option or a recording that cannot be used.
         """
         config = self.config["fit"]
-        self._check(config)
         numbers = range(data.split_seed, data.split_seed + config["splits"])
         with bad_input():
             options = {
@@ -51,7 +57,9 @@ class BridgeJob(MainJob):
             }
             pairs = data.pairs()
             for number in numbers:
-                data.split(number)
+                own = data.split(number)["pair"].old
+                for model in models:
+                    model.check_prototypes(own.shape[0] * own.shape[1])
         stderr.print(
             f"{len(pairs):,} windows of {len(np.unique(pairs.subjects))} subjects, "
             f"{pairs.old.shape[1]} tokens each, {pairs.classes} classes"
@@ -77,18 +85,31 @@ class BridgeJob(MainJob):
         """Compare on every split, keep the rows in `splits.json`, and write the report."""
         splits = list(compared)
         if self.leader:
-            self.run.write_json("splits.json", splits)
-            self.finish(summarise(splits, verb=self.verb, figures=self.run.figures))
+            self.run.write_json(self.run.own("splits.json"), splits)
+            self.finish(summarise(splits, verb=self.verb, run=self.run))
 
-    def _check(self, config: Any) -> None:
-        """Refuse before the recordings are read what would only fail after hours."""
+    def before_instantiate_classes(self) -> None:
+        """Refuse at once what would only fail after hours, or end in a table that means little."""
+        config = self.config["fit"]
         if config["splits"] < 1:
             raise UserError(f"splits: {config['splits']} is not a positive number of splits")
         epochs = config["trainer"]["max_epochs"]
         if epochs is None or epochs < 1:
             raise UserError(f"trainer.max_epochs: {epochs} is no number of epochs above zero")
-        if config["splits"] > 1 and self.resume not in (None, "last"):
+        for name in ("fast_dev_run", "overfit_batches"):
+            if config["trainer"][name]:
+                raise UserError(
+                    f"trainer.{name}: would train too little for a table; --config smoke"
+                )
+        for name in ("limit_train_batches", "limit_val_batches"):
+            if config["trainer"][name] not in (None, 1, 1.0):
+                raise UserError(
+                    f"trainer.{name}: a table needs whole epochs; --config smoke is short"
+                )
+        resume = config["ckpt_path"]
+        if config["splits"] > 1 and resume not in (None, "last"):
             raise UserError(
-                f"ckpt_path {self.resume}: is the bridge of one split; add --splits 1, or "
+                f"ckpt_path {resume}: is the bridge of one split; add --splits 1, or "
                 "resume all of them with --ckpt_path last"
             )
+        super().before_instantiate_classes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal
 
 import lightning
@@ -121,7 +120,11 @@ class BridgeModule(lightning.LightningModule):
                 for a bridge that reads those.
             old_hidden: (N, T, D) input of the old block on the pairs, or on a part of them.
             seed: of the bridge's initial weights.
+
+        Raises:
+            ValueError: fewer old tokens than prototypes, or models that do not fit.
         """
+        self.check_prototypes(old_hidden.shape[0] * old_hidden.shape[1])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             bridge = BRIDGES[self.kind](
@@ -142,6 +145,18 @@ class BridgeModule(lightning.LightningModule):
             old_block=positions.old_block,
         )
         return self
+
+    def check_prototypes(self, tokens: int) -> None:
+        """Refuse more prototypes than there are tokens of the old model to draw them from.
+
+        Raises:
+            ValueError: there are fewer.
+        """
+        drawn = "prototypes" in self.own_settings and self.prototype_init != "normal"
+        if drawn and self.prototypes > tokens:
+            raise ValueError(
+                f"model.prototypes: {self.prototypes} are more than the {tokens} tokens of pairs"
+            )
 
     def _loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
         """Loss, and the logits where they were needed for it."""
@@ -173,15 +188,6 @@ class BridgeModule(lightning.LightningModule):
         """Adam over the bridge."""
         return torch.optim.Adam(self.bridged.bridge.parameters(), lr=self.learning_rate, fused=True)
 
-    def fingerprint(self) -> str:
-        """A hash of the frozen models' weights, between which alone a bridge means something."""
-        digest = hashlib.sha256()
-        for name, value in self.bridged.state_dict().items():
-            if not name.startswith("bridge."):
-                digest.update(name.encode())
-                digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:16]
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the bridge and its place, not the frozen models."""
         checkpoint["state_dict"] = {
@@ -190,7 +196,7 @@ class BridgeModule(lightning.LightningModule):
             if name.startswith("bridged.bridge.")
         }
         checkpoint["positions"] = self.positions.as_dict()
-        checkpoint["frozen"] = self.fingerprint()
+        checkpoint["frozen"] = self.bridged.fingerprint()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse the checkpoint of another bridge.
@@ -207,7 +213,7 @@ class BridgeModule(lightning.LightningModule):
                     f"ckpt_path: trained at {name} {stored[name]}, this run selected "
                     f"{getattr(own, name)}"
                 )
-        if checkpoint.get("frozen") != self.fingerprint():
+        if checkpoint.get("frozen") != self.bridged.fingerprint():
             raise ValueError("ckpt_path: was trained between other frozen models")
         weights = self.state_dict()
         for name, value in checkpoint["state_dict"].items():

@@ -5,22 +5,24 @@ Splits may so run on several machines, each with its own `--data.split_seed`.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import shlex
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from bioxbridge.summary import summarise
 from papers_shared.command import run_verb
 from papers_shared.console import stderr
-from papers_shared.device import choose_device
 from papers_shared.errors import UserError
 from papers_shared.report import print_table, write_report
-from papers_shared.run_folder import RunFolder
+from papers_shared.results import check_metrics
+from papers_shared.run_folder import RunFolder, first_difference
 
 
 @dataclass(kw_only=True)
@@ -36,52 +38,102 @@ class ReportOptions:
     out: str | None = None
 
 
+# In what a run may differ from the others of its report.
+_FREE = ("splits", "run", "data.split_seed", "data.path", "trainer.accelerator", "trainer.devices")
+
+
 def report(options: ReportOptions) -> None:
     """Read the runs and write their common report.
 
     Raises:
-        UserError: a folder holds no splits, or they do not fit together.
+        UserError: a folder holds no splits, they do not fit together, or `out` is a run itself.
     """
-    started = time.perf_counter()
+    if not options.runs:
+        raise UserError("runs: name at least one run folder")
+    runs = [_FinishedRun.read(folder) for folder in options.runs]
     splits: dict[int, dict[str, Any]] = {}
     sources: dict[int, str] = {}
-    for folder in options.runs:
-        for split in _read_splits(folder):
+    for run in runs:
+        _check_alike(run, runs[0])
+        for split in run.splits:
             number = split["split"]
             if number in splits:
-                raise UserError(f"{folder}: split {number} is also in {sources[number]}")
-            first = next(iter(splits.values()), split)
-            for key in ("old", "new", "classes"):
-                if split[key] != first[key]:
-                    raise UserError(f"{folder}: {key} {split[key]!r}, before {first[key]!r}")
-            if split["rows"].keys() != first["rows"].keys():
-                raise UserError(f"{folder}: methods {list(split['rows'])} differ from the first's")
-            splits[number], sources[number] = split, folder
-    if not splits:
-        raise UserError("runs: name at least one run folder")
-    run = RunFolder(options.out) if options.out else RunFolder.create("bioxbridge")
-    results = summarise(list(splits.values()), verb="report", figures=run.figures)
-    configs = [Path(folder, "config.yaml").read_text(encoding="utf-8") for folder in options.runs]
+                raise UserError(f"{run.folder}: split {number} is also in {sources[number]}")
+            if split["rows"].keys() != runs[0].splits[0]["rows"].keys():
+                raise UserError(
+                    f"{run.folder}: methods {list(split['rows'])} differ from the first's"
+                )
+            splits[number], sources[number] = split, run.folder
+    if options.out and any(Path(options.out).glob("*config.yaml")):
+        raise UserError(f"out: {options.out} is the folder of a run; its report would be replaced")
+    out = RunFolder(options.out) if options.out else RunFolder.create("bioxbridge")
+    results = summarise([splits[number] for number in sorted(splits)], verb="report", run=out)
     write_report(
-        run,
+        out,
         results,
-        config_yaml="---\n".join(configs),
-        seconds=time.perf_counter() - started,
-        device=choose_device("cpu"),
+        config_yaml=yaml.safe_dump(runs[0].config, sort_keys=False),
+        seconds=sum(run.metrics["seconds"] for run in runs),
+        device=runs[0].metrics["device"],
         command=shlex.join(["python", "-m", "bioxbridge.report", *options.runs]),
-        seed=0,
+        seed=runs[0].metrics["seed"],
     )
     print_table(results)
-    stderr.print(f"report: {run.path / 'report.html'}", markup=False)
+    stderr.print(f"report: {out.path / 'report.html'}", markup=False)
 
 
-def _read_splits(folder: str) -> list[dict[str, Any]]:
-    found = RunFolder.existing(folder).read_json("splits.json")
+@dataclass(frozen=True, kw_only=True)
+class _FinishedRun:
+    """What a run left: its options, the splits' rows, and where and how long it ran."""
+
+    folder: str
+    config: dict[str, Any]
+    splits: list[dict[str, Any]]
+    metrics: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str) -> _FinishedRun:
+        run = RunFolder.existing(folder)
+        metrics = run.read_json("metrics.json")
+        check_metrics(metrics)
+        return cls(
+            folder=folder,
+            config=run.read_yaml("config.yaml"),
+            splits=_read_splits(run),
+            metrics=metrics,
+        )
+
+
+def _check_alike(run: _FinishedRun, first: _FinishedRun) -> None:
+    """Refuse to average over runs that differ in more than their splits.
+
+    Raises:
+        UserError: names the first option in which they differ.
+    """
+    here, there = (_without(one.config, _FREE) for one in (run, first))
+    difference = first_difference(here, there)
+    if difference:
+        difference = difference.replace("this run asks for", f"{first.folder} has")
+        raise UserError(f"{run.folder}: ran with {difference}; no average of the two means much")
+
+
+def _without(config: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    kept = copy.deepcopy(config)
+    for name in names:
+        *groups, last = name.split(".")
+        inner = kept
+        for group in groups:
+            inner = inner.get(group) or {}
+        inner.pop(last, None)
+    return kept
+
+
+def _read_splits(run: RunFolder) -> list[dict[str, Any]]:
+    found = run.read_json("splits.json")
     needed = {"split", "old", "new", "classes", "class_names", "rows", "positions"}
     if not isinstance(found, list) or not all(
         isinstance(split, dict) and needed <= split.keys() for split in found
     ):
-        raise UserError(f"{folder}/splits.json: holds no splits of a train run")
+        raise UserError(f"{run.path}/splits.json: holds no splits of a train run")
     return found
 
 

@@ -46,7 +46,7 @@ class SelectJob(BridgeJob):
 
     def fit(self, model: BridgeModule, datamodule: BiosignalData, **_: Any) -> None:
         """Select on every split, train where asked for, then write the report."""
-        splits = [self._run(split, model) for split in self.splits(datamodule)]
+        splits = [self._run(split, model) for split in self.splits(datamodule, model)]
         if self.leader:
             self.finish(self._results(splits, datamodule))
 
@@ -117,16 +117,16 @@ class SelectJob(BridgeJob):
                 ours=f"{interval_text(gain)} points",
                 held=True if low > 0 else False if high < 0 else None,
             )
+        selection = self.run.figure("selection.png")
+        plots.plot_selection(
+            selection, [{"split": s["split"], **s["positions"].as_dict()} for s in splits]
+        )
         figures = [
-            Figure(
-                path="figures/selection.png",
+            Figure.at(
+                selection,
                 caption="Two-stage selection of the bridge's place; the choice is ringed.",
             )
         ]
-        plots.plot_selection(
-            self.run.figures / "selection.png",
-            [{"split": s["split"], **s["positions"].as_dict()} for s in splits],
-        )
         if trained == "all":
             notes += [_rank(s) for s in splits]
             metrics["grid_over_selection"] = float(
@@ -134,14 +134,15 @@ class SelectJob(BridgeJob):
             )
             notes.append(
                 "Training a bridge at every place takes "
-                f"{metrics['grid_over_selection']:.0f} times as long."
+                f"{metrics['grid_over_selection']:.3g} times as long."
             )
             ranks = [_rank_of_selected(s) for s in splits]
             metrics["mean_rank"] = float(np.mean(ranks))
-            plots.plot_places(self.run.figures / "places.png", splits, depths)
+            places = self.run.figure("places.png")
+            plots.plot_places(places, splits, depths)
             figures.append(
-                Figure(
-                    path="figures/places.png",
+                Figure.at(
+                    places,
                     caption="Balanced accuracy of a bridge at every place; the selected is ringed.",
                 )
             )

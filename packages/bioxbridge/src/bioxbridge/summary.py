@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from bioxbridge.arms import BASELINES, BRIDGE, RANDOM, UNTRAINED
 from bioxbridge.metrics import interval_text, t_interval
 from bioxbridge.selection import Positions
 from papers_shared.results import Claim, Column, Figure, Results, Table
+from papers_shared.run_folder import RunFolder
 
 STUDENT = BASELINES["logits"]
 PROBE = BASELINES["probe"]
@@ -37,13 +37,13 @@ COLUMNS = [
 ]
 
 
-def summarise(splits: list[dict[str, Any]], *, verb: str, figures: Path) -> Results:
+def summarise(splits: list[dict[str, Any]], *, verb: str, run: RunFolder) -> Results:
     """Average over splits and draw the figures.
 
     Args:
         splits: one dictionary a split, as `bioxbridge.arms.compare` returns them.
         verb: that ran them.
-        figures: folder that receives the PNG files.
+        run: folder that receives the figures.
     """
     old, new, classes = (splits[0][key] for key in ("old", "new", "classes"))
     methods = list(splits[0]["rows"])
@@ -73,7 +73,7 @@ def summarise(splits: list[dict[str, Any]], *, verb: str, figures: Path) -> Resu
         claim=_claim(scores, by_method, chance) if bridged else None,
         metrics=_metrics(by_method, scores, splits),
         notes=_notes(splits, scores, chance),
-        figures=_figures(splits, rows, scores, chance, figures),
+        figures=_figures(splits, rows, scores, chance, run),
     )
 
 
@@ -82,10 +82,10 @@ def _figures(
     rows: list[dict[str, Any]],
     scores: dict[str, np.ndarray],
     chance: float,
-    folder: Path,
+    run: RunFolder,
 ) -> list[Figure]:
     shown = [{**row, "splits": scores[row["method"]]} for row in rows]
-    plots.plot_scores(folder / "scores.png", shown, ours=BRIDGE, chance=chance)
+    plots.plot_scores(run.figure("scores.png"), shown, ours=BRIDGE, chance=chance)
     captions = {"scores": "Balanced accuracy of each method; points are single splits."}
     sizes = {
         name: float(np.mean([split["rows"][name]["parameters"] for split in splits]))
@@ -93,14 +93,14 @@ def _figures(
     }
     trained = [row | {"parameters": sizes[row["method"]]} for row in rows if not row["reference"]]
     if trained:
-        plots.plot_cost(folder / "cost.png", trained, ours=BRIDGE)
+        plots.plot_cost(run.figure("cost.png"), trained, ours=BRIDGE)
         captions["cost"] = "What each method trains, and how well it then does."
     if BRIDGE in scores:
         curves = [{"split": split["split"], **split["positions"]} for split in splits]
-        plots.plot_selection(folder / "selection.png", curves)
+        plots.plot_selection(run.figure("selection.png"), curves)
         captions["selection"] = "Two-stage selection of the bridge's place; the choice is ringed."
         plots.plot_confusion(
-            folder / "confusion.png",
+            run.figure("confusion.png"),
             np.sum([split["rows"][BRIDGE]["confusion"] for split in splits], axis=0),
             names=splits[0]["class_names"],
             title=f"Bridge, {splits[0]['new']} alone",
@@ -108,9 +108,7 @@ def _figures(
         captions["confusion"] = (
             "Confusion of the bridge on test subjects, percent of each true class."
         )
-    return [
-        Figure(path=f"figures/{name}.png", caption=caption) for name, caption in captions.items()
-    ]
+    return [Figure.at(run.figure(f"{name}.png"), caption) for name, caption in captions.items()]
 
 
 def _average(name: str, splits: list[dict[str, Any]], *, reference: bool) -> dict[str, Any]:
@@ -230,7 +228,7 @@ def _notes(
     teacher = float(np.mean(scores[f"Oracle {old} (task model)"]))
     if teacher < chance + WEAK_TEACHER:
         notes.append(
-            f"The {old} task model is only {teacher - chance:.0f} points above chance: it has "
+            f"The {old} task model is at {teacher:.1f} %, chance at {chance:.1f} %: it has "
             "little to transfer, so the differences between methods mean little."
         )
     if BRIDGE in scores:

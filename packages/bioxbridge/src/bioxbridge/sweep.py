@@ -21,8 +21,8 @@ from bioxbridge.experiment import Split
 from bioxbridge.job import BridgeJob
 from bioxbridge.metrics import interval_text
 from bioxbridge.module import BridgeModule, predict
-from papers_shared.command import run_command
-from papers_shared.errors import UserError, bad_input
+from papers_shared.command import OneLineErrors, run_command
+from papers_shared.errors import UserError
 from papers_shared.results import Column, Figure, Results, Table
 
 MODEL_OPTIONS = tuple(inspect.signature(BridgeModule).parameters)
@@ -49,7 +49,9 @@ class SweepJob(BridgeJob):
         """Run every combination on every split, then write the report."""
         vary = dict(self.config["fit"]["vary"])
         models = self._models(model, vary)
-        rows = [self._run(split, models) for split in self.splits(datamodule)]
+        rows = [
+            self._run(split, models) for split in self.splits(datamodule, *(m for _, m in models))
+        ]
         if self.leader:
             by_combination = [
                 {"values": combination, "splits": found}
@@ -60,6 +62,8 @@ class SweepJob(BridgeJob):
 
     def _models(self, model: BridgeModule, vary: dict[str, list]) -> list[tuple[dict, Any]]:
         """Each combination with its module; bad values are refused here."""
+        if not vary:
+            raise UserError("vary: names no option, like {rank: [1, 4]}")
         for name, values in vary.items():
             if name not in (PAIRS, *MODEL_OPTIONS):
                 raise UserError(f"vary: {name!r} is not one of {PAIRS}, {', '.join(MODEL_OPTIONS)}")
@@ -68,15 +72,17 @@ class SweepJob(BridgeJob):
             for value in values if name == PAIRS else ():
                 if not isinstance(value, int | float) or not 0 < value <= 1:
                     raise UserError(f"vary.{PAIRS}: {value!r} is no share in (0, 1]")
+        parser = OneLineErrors()
+        parser.add_class_arguments(BridgeModule)
         models = []
         for values in itertools.product(*vary.values()):
             combination = dict(zip(vary, values, strict=True))
             options = {k: v for k, v in combination.items() if k != PAIRS}
             try:
-                with bad_input():
-                    models.append((combination, BridgeModule(**{**model.hparams, **options})))
-            except (KeyError, TypeError) as error:
-                raise UserError(f"vary: {combination}: {error}") from error
+                parsed = parser.parse_object({**model.hparams, **options})
+                models.append((combination, BridgeModule(**parsed.as_dict())))
+            except (UserError, ValueError) as error:
+                raise UserError(f"vary: {error}") from error
         return models
 
     def _run(self, split: Split, models: list[tuple[dict, Any]]) -> list[dict[str, Any]]:
@@ -109,12 +115,12 @@ class SweepJob(BridgeJob):
                 row[key] = float(found.mean())
                 if key in ("balanced_accuracy", "macro_f1", "agreement") and len(found) > 1:
                     row[f"{key}_spread"] = float(found.std(ddof=1))
-                name = " ".join(f"{k}={v}" for k, v in zip(vary, values, strict=True))
-                metrics[f"{name}/{key}"] = row[key]
+                metrics[f"{_named(vary, values)}/{key}"] = row[key]
             table.append(row)
         accuracy = [[rows[i]["balanced_accuracy"] for rows in splits] for i in range(len(table))]
+        figure = self.run.figure("accuracy.png")
         plots.plot_sweep(
-            self.run.figures / "sweep.png",
+            figure,
             list(vary),
             combinations,
             accuracy,
@@ -125,7 +131,9 @@ class SweepJob(BridgeJob):
             first = np.array(accuracy[0])
             for values, found in list(zip(combinations, accuracy, strict=True))[1:]:
                 gain = interval_text(np.array(found) - first)
-                notes.append(f"{values} minus {combinations[0]}: {gain} points.")
+                notes.append(
+                    f"{_named(vary, values)} minus {_named(vary, combinations[0])}: {gain} points."
+                )
         return Results(
             package=self.package,
             verb=self.verb,
@@ -148,10 +156,12 @@ class SweepJob(BridgeJob):
             ),
             metrics=metrics,
             notes=notes,
-            figures=[
-                Figure(path="figures/sweep.png", caption="Balanced accuracy; points are splits.")
-            ],
+            figures=[Figure.at(figure, caption="Balanced accuracy; points are splits.")],
         )
+
+
+def _named(vary: dict[str, list], values: tuple) -> str:
+    return " ".join(f"{name}={value}" for name, value in zip(vary, values, strict=True))
 
 
 def main(argv: list[str] | None = None) -> int:

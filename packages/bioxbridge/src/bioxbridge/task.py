@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 import lightning
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bioxbridge.adapters import BlockModel, TaskModel
@@ -20,10 +19,13 @@ from bioxbridge.encoder import SignalEncoder
 from bioxbridge.features import pooled_states
 from bioxbridge.lora import add_lora, merge_lora
 from bioxbridge.metrics import classification_scores
+from bioxbridge.stored import load_state, read_config, save_state, write_config
 from bioxbridge.windows import UNLABELLED
 from papers_shared.errors import require_positive
 from papers_shared.measure import count_parameters
 from papers_shared.seeds import seeded
+
+_HEAD = "bioxbridge.Head"
 
 Mode = Literal["probe", "tune", "lora"]
 
@@ -188,15 +190,24 @@ class FittedTask(NamedTuple):
 def save_task_model(task: TaskModel, folder: Path) -> None:
     """Write a task model over a `SignalEncoder`."""
     task.encoder.module.save_pretrained(folder)
-    save_file(task.head.state_dict(), folder / "head.safetensors")
+    sizes = {"features": task.head.in_features, "classes": task.head.out_features}
+    save_state(task.head, write_config(folder / "head", _HEAD, sizes) / "head.safetensors")
 
 
 def load_task_model(folder: Path) -> TaskModel:
-    """Load what `save_task_model` wrote, frozen."""
+    """Load what `save_task_model` wrote, frozen.
+
+    Raises:
+        ValueError: a file is damaged or of another kind.
+        FileNotFoundError: a file is missing.
+    """
     encoder = SignalEncoder.from_pretrained(folder)
-    weights = load_file(folder / "head.safetensors")
-    head = nn.Linear(weights["weight"].shape[1], weights["weight"].shape[0])
-    head.load_state_dict(weights)
+    sizes = read_config(folder / "head", _HEAD)
+    try:
+        head = nn.Linear(sizes["features"], sizes["classes"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / 'head/config.json'}: describes no head ({error})") from error
+    load_state(head, folder / "head/head.safetensors")
     return TaskModel(BlockModel(encoder, "blocks"), head).freeze()
 
 

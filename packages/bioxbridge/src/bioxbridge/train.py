@@ -23,7 +23,7 @@ class TrainJob(BridgeJob):
 
     def fit(self, model: BridgeModule, datamodule: BiosignalData, **_: Any) -> None:
         """Run every split, then write the report."""
-        splits = self.splits(datamodule)
+        splits = self.splits(datamodule, model)
         self.finish_splits(compare(split, copy.deepcopy(model)) for split in splits)
 
 

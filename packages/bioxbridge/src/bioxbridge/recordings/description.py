@@ -123,8 +123,10 @@ class Description:
 
 
 def files_of(path: Path, pattern: str) -> list[Path]:
-    """The files of a folder in order of name, or the one that is named."""
-    return sorted(path.glob(pattern)) if path.is_dir() else [path]
+    """The files of a folder in order of name, hidden ones left out, or the one that is named."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.glob(pattern) if not file.name.startswith("."))
 
 
 def subject_of(file: Path) -> str:

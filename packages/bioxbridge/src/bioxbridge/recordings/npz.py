@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bioxbridge.recordings.description import files_of
 from bioxbridge.windows import UNLABELLED, Recording
 
 _RESERVED = {"labels", "label_rate", "subject"}
@@ -24,8 +25,7 @@ def load_npz(path: Path) -> list[Recording]:
     Raises:
         ValueError: names the file and the array that is missing or cannot be used.
     """
-    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
-    return [_read(file) for file in files]
+    return [_read(file) for file in files_of(path, "*.npz")]
 
 
 def read_arrays(file: Path) -> dict[str, np.ndarray]:
