@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-from setting import SEEDS, above, metrics, points, run, write
+from setting import EPOCHS, SEEDS, above, metrics, points, run, write
 
 from bioxbridge import select, sweep
 
@@ -25,14 +25,14 @@ def swept(vary: str) -> dict[tuple, dict[str, np.ndarray]]:
 
 
 def place() -> list[dict]:
-    found = metrics(run(select.main, "--places", "all"))
+    found = metrics(run(select.main, "--places", "all"), "select")
     low, high = found["gain/low"], found["gain/high"]
     cost = {
         "id": "grid",
         "claim": "Selection costs far less than training a bridge at every place",
         "paper": "L + M evaluations, not L M trainings",
         "ours": f"the grid takes {found['grid_over_selection']:.0f} times as long",
-        "condition": "16 places, 25 epochs each; selection with cached features",
+        "condition": f"16 places, {EPOCHS} epochs each; selection with cached features",
         "held": found["grid_over_selection"] > 1,
         "headline": False,
     }

@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-from setting import SEEDS, above, metrics, points, run, write
+from setting import EPOCHS, SEEDS, above, metrics, points, run, write
 
 from bioxbridge.arms import BASELINES, BRIDGE, RANDOM, UNTRAINED
 from bioxbridge.summary import LEVEL_WITHIN, PARAMETER_CUT
@@ -20,7 +20,7 @@ def measure() -> None:
         for name in splits[0]["rows"]
     }
     ahead = {name: scores[BRIDGE] - found for name, found in scores.items()}
-    found = metrics(folder)
+    found = metrics(folder, "train")
     cut = 100 * (1 - found["bridge/parameters"] / found["distillation_logits/parameters"])
     rivals = ["feature", "contrast", "lora", "translation"]
     level = [above(ahead[BASELINES[name]], -LEVEL_WITHIN) for name in rivals]
@@ -50,7 +50,7 @@ def measure() -> None:
             "claim": "It is as accurate as distilling a whole student (logits)",
             "paper": "-3.4 to +1.2 points",
             "ours": points(ahead[BASELINES["logits"]]),
-            "condition": f"{CONDITION}, equal epochs",
+            "condition": f"{CONDITION}, {EPOCHS} epochs each",
             "held": above(ahead[BASELINES["logits"]], -LEVEL_WITHIN),
             "headline": True,
         },
@@ -59,7 +59,7 @@ def measure() -> None:
             "claim": "It is as accurate as the other students and as data translation",
             "paper": "not recovered",
             "ours": "; ".join(f"{BASELINES[n]} {points(ahead[BASELINES[n]])}" for n in rivals),
-            "condition": f"{CONDITION}, equal epochs",
+            "condition": f"{CONDITION}, {EPOCHS} epochs each",
             "held": True if all(level) else False if False in level else None,
             "headline": False,
         },

@@ -11,9 +11,20 @@ import numpy as np
 
 from bioxbridge.metrics import interval_text, t_interval
 from papers_shared.readme import write_results
+from papers_shared.run_folder import RunFolder
 
 # Split seeds that no choice was made on.
 SEEDS = range(10, 15)
+# Longer than the main job's, which has three minutes.
+EPOCHS = 25
+BUDGET = [
+    "--pretrain.epochs",
+    "20",
+    "--task.tune_epochs",
+    "12",
+    "--trainer.max_epochs",
+    str(EPOCHS),
+]
 RESULTS = Path(__file__).with_name("results.json")
 
 _FOLDER = os.environ.get("BENCH_RUNS") or tempfile.mkdtemp(prefix="bioxbridge-bench-")
@@ -24,14 +35,15 @@ def run(main: Callable[[list[str]], int], *options: str, name: str = "watch") ->
     """Run a verb on the benchmark's splits; returns the run folder."""
     folder = Path(_FOLDER) / name
     splits = ["--data.split_seed", str(SEEDS[0]), "--splits", str(len(SEEDS))]
-    if main([*splits, "--run.dir", str(folder), *options]) != 0:
+    if main([*splits, *BUDGET, "--run.dir", str(folder), *options]) != 0:
         raise SystemExit(1)
     return folder
 
 
-def metrics(folder: Path) -> dict[str, float]:
-    """The numbers of the last verb that ran in a folder."""
-    return json.loads((folder / "metrics.json").read_text())["metrics"]
+def metrics(folder: Path, verb: str) -> dict[str, float]:
+    """The numbers that a verb left in a folder."""
+    name = RunFolder(folder, verb).own("metrics.json")
+    return json.loads((folder / name).read_text())["metrics"]
 
 
 def points(differences: np.ndarray) -> str:

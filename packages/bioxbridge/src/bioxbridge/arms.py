@@ -148,8 +148,8 @@ def baseline(split: Split, transfer: Transfer, arm: Baseline) -> Arm:
 
     # The other arms' being there or not changes nothing for this one.
     options = replace(experiment.baselines, arms=(arm,))
-    name = f"baselines/{arm}-{_key(asdict(options))}"
-    return split.stage(name, [experiment.pretrain, experiment.task, options], compute, _read)
+    folder = f"baselines/{arm}-{_key(asdict(options))}"
+    return split.stage(folder, [experiment.pretrain, experiment.task, options], compute, _read)
 
 
 def _oracle(task: nn.Module, inputs: Tensor, facts: dict[str, Any]) -> Arm:
@@ -197,8 +197,8 @@ def another_bridge(
         "old_block": transfer.positions.old_block,
     }
     options = [experiment.pretrain, experiment.task, facts]
-    name = f"bridges/{name.replace(' ', '-')}-{_key(facts)}"
-    return split.stage(name, options, compute, _read)
+    folder = f"bridges/{name.replace(' ', '-')}-{_key(facts)}"
+    return split.stage(folder, options, compute, _read)
 
 
 def _untrained(split: Split, transfer: Transfer, model: BridgeModule) -> Arm:
