@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import yaml
 
 from bioxbridge import evaluate, pretrain, report, select, sweep, train
 from bioxbridge.baselines import __main__ as baselines
@@ -137,6 +138,22 @@ def test_evaluate_needs_the_new_modality_alone(trained, tmp_path):
     assert [row["start_seconds"] for row in rows] == [f"{8.0 * i}" for i in range(8)]
     assert {row["subject"] for row in rows} == {"someone"}
     assert {row["label"] for row in rows} == {""}
+
+
+def test_evaluate_drops_what_training_would_drop(run, tmp_path, capsys):
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["data"]["quality"] = "drop"
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    signal = np.random.RandomState(0).randn(3, 3000).astype(np.float32)
+    signal[1, 400:800] = 0.0
+    np.savez(tmp_path / "someone_1.npz", GYR=signal, GYR_rate=50.0)
+    out = tmp_path / "predictions.csv"
+    options = ["--source", "npz", "--path", str(tmp_path / "someone_1.npz"), "--out", str(out)]
+    assert evaluate.main([str(run), *options]) == 0
+    assert "8.0" not in [row["start_seconds"] for row in rows_of(out)]
+    np.savez(tmp_path / "someone_1.npz", GYR=0 * signal, GYR_rate=50.0)
+    assert evaluate.main([str(run), *options]) == 2
+    assert "every window is flat or clipped" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

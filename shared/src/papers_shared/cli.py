@@ -123,10 +123,16 @@ class MainJob(LightningCLI):
     def subcommands() -> dict[str, set[str]]:
         """Only `fit`, which is therefore never typed."""
         skipped = {"model", "train_dataloaders", "val_dataloaders", "datamodule", "weights_only"}
-        return {"fit": skipped}
+        return {"fit": {*skipped, "ckpt_path"}}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add `--run.*`; a subclass adds its own and calls this."""
+        """Add `--run.*` and `--ckpt_path`; a subclass adds its own and calls this."""
+        parser.add_argument(
+            "--ckpt_path",
+            type=str | None,
+            default=None,
+            help="Go on with a run: `last` for the one in --run.dir, or the newest; or a file.",
+        )
         parser.add_class_arguments(RunOptions, "run")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:

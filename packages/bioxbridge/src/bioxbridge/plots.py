@@ -11,6 +11,7 @@ import numpy as np
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.transforms import Bbox
 
 ACCENT = "#2563eb"
 MUTED = "#94a3b8"
@@ -69,20 +70,32 @@ def plot_cost(path: Path, rows: list[dict[str, Any]], *, ours: str) -> None:
             own = row["method"] == ours
             x, y = row["parameters"], row["balanced_accuracy"]
             axes.semilogx(x, y, "o", ms=9 if own else 7, color=ACCENT if own else MUTED)
-            axes.annotate(
-                row["method"],
-                (x, y),
-                xytext=(0, 8),
-                textcoords="offset points",
-                ha="center",
-                fontsize=10,
-            )
         values = [row["parameters"] for row in rows]
         axes.set_xlim(min(values) / 4, max(values) * 4)
         axes.margins(y=0.25)
         axes.set_xlabel("trainable parameters")
         axes.set_ylabel("balanced accuracy (%)")
+        figure.draw_without_rendering()
+        _label_points(axes, [(r["parameters"], r["balanced_accuracy"], r["method"]) for r in rows])
         _save(figure, path)
+
+
+def _label_points(axes: plt.Axes, points: list[tuple[float, float, str]]) -> None:
+    """Name points, each above or below where its name meets no other name and no point."""
+    places = axes.transData.transform([(x, y) for x, y, _ in points])
+    taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in places]
+    for x, y, name in points:
+        for offset in (8, -18, 20, -30, 32, -42):
+            text = axes.annotate(
+                name, (x, y), (0, offset), textcoords="offset points", ha="center", fontsize=10
+            )
+            box = text.get_window_extent().padded(1)
+            if box.count_overlaps(taken) == 0:
+                break
+            text.remove()
+        else:
+            axes.add_artist(text)
+        taken.append(box)
 
 
 def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
@@ -113,6 +126,7 @@ def plot_selection(path: Path, curves: list[dict[str, Any]]) -> None:
         left.set_title("1. where to read")
         left.set_xlabel("block of the new model")
         left.set_ylabel("macro-F1 on pseudo labels")
+        figure.get_layout_engine().set(wspace=0.08)
         right.set_title("2. where to write")
         right.set_xlabel("block of the old model")
         right.set_ylabel("CKA with the chosen block")
