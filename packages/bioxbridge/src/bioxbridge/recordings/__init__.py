@@ -9,11 +9,14 @@ import numpy as np
 
 from bioxbridge.recordings.e4 import load_e4
 from bioxbridge.recordings.edf import load_edf
+from bioxbridge.recordings.fog import load_fog
+from bioxbridge.recordings.isruc import load_isruc, load_isruc_stages
 from bioxbridge.recordings.npz import load_npz
 from bioxbridge.recordings.simulator import load_simulator
 from bioxbridge.recordings.stress_predict import load_stress_predict
 from bioxbridge.recordings.tables import load_csv, load_parquet
 from bioxbridge.recordings.watch import load_watch
+from bioxbridge.recordings.wesad import load_wesad
 from bioxbridge.recordings.wfdb_records import load_wfdb
 from bioxbridge.windows import UNLABELLED, Recording
 
@@ -25,6 +28,10 @@ READERS: dict[str, Callable[[Path], list[Recording]]] = {
     "edf": load_edf,
     "e4": load_e4,
     "stress_predict": load_stress_predict,
+    "wesad": load_wesad,
+    "isruc": load_isruc,
+    "isruc_stages": load_isruc_stages,
+    "fog": load_fog,
 }
 # These need no files.
 INSTALLED: dict[str, Callable[[Path | None], list[Recording]]] = {

@@ -1,8 +1,8 @@
 """The watch recordings of the seglearn distribution (BSD): accelerometer and gyroscope, 50 Hz.
 
 140 series of 10 subject ids, both wrists, seven shoulder exercises, 81 minutes. The distribution
-carries them as a pickled array. This is the one place where a pickle is read, by an unpickler that
-admits numpy arrays alone, after the file's SHA-256 was checked; seglearn is never imported.
+carries them as a pickled array, which is read by an unpickler that admits numpy arrays alone, after
+the file's SHA-256 was checked; seglearn is never imported.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import io
-import pickle
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 
+from bioxbridge.recordings.pickled import ArraysOnly
 from bioxbridge.windows import Recording
 
 RATE = 50.0
@@ -79,25 +78,7 @@ def _data_file() -> Path:
     raise ValueError(f"watch: the installed seglearn carries no {_FILE}")
 
 
-def _latin1(text: str, encoding: str) -> bytes:
-    """How pickles of Python 2 spell bytes; stands in for the general `codecs.encode`."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"{_FILE}: encodes to {encoding}")
-    return text.encode("latin1")
+class _ArraysOnly(ArraysOnly):
+    """Names the data file where it refuses."""
 
-
-class _ArraysOnly(pickle.Unpickler):
-    """Rebuilds numpy arrays and nothing else."""
-
-    _ALLOWED: ClassVar[dict[tuple[str, str], Any]] = {
-        ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): _latin1,
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return self._ALLOWED[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"{_FILE}: refers to {module}.{name}") from None
+    source = _FILE
