@@ -33,6 +33,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "similarity": ["BatchedCKA", "cka"],
         "tokens": ["SpectralTokens", "standardise_by_subject"],
-        "windows": ["Pairs", "Recording", "cut_windows", "split_subjects"],
+        "windows": [
+            "Pairs",
+            "Recording",
+            "cut_windows",
+            "split_blocks",
+            "split_subjects",
+            "time_blocks",
+        ],
     },
 )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from bioxbridge.foundation import ARCHITECTURES, Architecture
 from bioxbridge.quality import Quality, window_quality
 from bioxbridge.recordings import load_recordings
 from bioxbridge.tokens import SpectralTokens, standardise_by_subject
@@ -21,7 +22,9 @@ from bioxbridge.windows import (
     Pairs,
     Recording,
     cut_windows,
+    split_blocks,
     split_subjects,
+    time_blocks,
 )
 from papers_shared.console import get_logger
 
@@ -138,7 +141,7 @@ class RowData(lightning.LightningDataModule):
 
 
 class BiosignalData(lightning.LightningDataModule):
-    """Simultaneous recordings of two modalities as tokens, split by subject.
+    """Simultaneous recordings of two modalities as tokens, split by subject or by time.
 
     Args:
         source: `watch` (installed with the package), or another reader's name with its `path`.
@@ -147,11 +150,17 @@ class BiosignalData(lightning.LightningDataModule):
         new: modality without.
         window: seconds per window.
         stride: seconds between windows.
-        split_counts: subjects in train, val, pair and test.
+        split_counts: subjects in train, val, pair and test; or, by block, their shares.
+        split_by: `subject`, or `block` for recordings of too few people: contiguous blocks of time
+            are dealt out, and windows that cross from one into the next are left out.
+        block: seconds per block.
         split_seed: seed of the first split; further splits take the following numbers.
         batch_size: windows per step, over all processes together.
         quality: `keep` takes every window, `drop` leaves out those in which a channel of either
             modality is flat or clipped.
+        majority: share of a window that its class must cover, above 0.5; else it is unlabelled.
+        condition: by modality a published model, such as `hubert_ecg`, whose rate, filters and
+            scaling are applied to each whole recording first.
         frame: seconds per token.
         hop: seconds between tokens.
         max_frequency: highest frequency of a token, Hz.
@@ -170,7 +179,11 @@ class BiosignalData(lightning.LightningDataModule):
         split_counts: Sequence[int] = (3, 1, 3, 3),
         split_seed: int = 0,
         batch_size: int = 64,
+        split_by: Literal["subject", "block"] = "subject",
+        block: float = 30.0,
         quality: Literal["keep", "drop"] = "keep",
+        majority: float = 1.0,
+        condition: dict[str, str] | None = None,
         frame: float = 1.0,
         hop: float = 0.5,
         max_frequency: float = 12.0,
@@ -189,6 +202,17 @@ class BiosignalData(lightning.LightningDataModule):
                 f"data.split_counts: {list(split_counts)} are not four counts of at least 1, of "
                 f"subjects in {', '.join(SPLITS)}"
             )
+        if split_by == "block" and not window <= block < float("inf"):
+            raise ValueError(f"data.block: {block} s is not finite or shorter than a window")
+        if not 0.5 < majority <= 1:
+            raise ValueError(f"data.majority: {majority} is not above 0.5 and at most 1")
+        for modality, name in (condition or {}).items():
+            if name not in ARCHITECTURES:
+                raise ValueError(
+                    f"data.condition: {modality}: {name!r} is not one of {', '.join(ARCHITECTURES)}"
+                )
+            if modality not in (old, new):
+                raise ValueError(f"data.condition: {modality!r} is neither {old!r} nor {new!r}")
         if batch_size < 1:
             raise ValueError(f"data.batch_size: {batch_size} is not positive")
         if old == new:
@@ -202,7 +226,11 @@ class BiosignalData(lightning.LightningDataModule):
         self.split_counts = list(split_counts)
         self.split_seed = split_seed
         self.batch_size = batch_size
+        self.split_by = split_by
+        self.block = block
         self.quality = quality
+        self.majority = majority
+        self.condition = dict(condition or {})
         self.tokens = SpectralTokens(frame=frame, hop=hop, max_frequency=max_frequency, means=means)
         self._recordings: list[Recording] | None = None
         self._pairs: Pairs | None = None
@@ -210,6 +238,10 @@ class BiosignalData(lightning.LightningDataModule):
 
     def settings(self) -> dict[str, Any]:
         """What the tokens and splits depend on, as JSON values."""
+        # Named only where they are used, so that runs without them stay what they were.
+        block = {"block": self.block} if self.split_by == "block" else {}
+        majority = {"majority": self.majority} if self.majority < 1 else {}
+        condition = {"condition": self.condition} if self.condition else {}
         return {
             "source": self.source,
             "old": self.old,
@@ -219,6 +251,9 @@ class BiosignalData(lightning.LightningDataModule):
             "split_counts": self.split_counts,
             "quality": self.quality,
             "tokens": vars(self.tokens),
+            **block,
+            **majority,
+            **condition,
         }
 
     def windows(self, modality: str) -> Windows:
@@ -229,8 +264,34 @@ class BiosignalData(lightning.LightningDataModule):
         """
         if self._recordings is None:
             self._recordings = load_recordings(self.source, self.path)
-        options = {"window": self.window, "stride": self.stride, "tokens": self.tokens}
-        return tokenise(self._recordings, modality, **options)
+        name = self.condition.get(modality)
+        return tokenise(
+            self._recordings,
+            modality,
+            window=self.window,
+            stride=self.stride,
+            tokens=self.tokens,
+            majority=self.majority,
+            condition=None if name is None else ARCHITECTURES[name],
+        )
+
+    def groups(self, windows: Windows) -> np.ndarray:
+        """What no two splits share: (N,) names of subjects, or of blocks of time.
+
+        A window that crosses from one block into the next has an empty name and is in no split.
+        """
+        if self.split_by == "subject":
+            return windows.subjects
+        return time_blocks(windows.recordings, windows.starts, window=self.window, block=self.block)
+
+    def masks(self, groups: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+        """Masks of the splits, (N,) each, by the names of `groups`.
+
+        Raises:
+            ValueError: too few subjects or blocks.
+        """
+        deal = split_subjects if self.split_by == "subject" else split_blocks
+        return deal(groups, self.split_counts, seed)
 
     def pairs(self) -> Pairs:
         """Simultaneous windows of both modalities of all recordings; read once.
@@ -241,51 +302,67 @@ class BiosignalData(lightning.LightningDataModule):
         if self._pairs is None:
             old, new = self.windows(self.old), self.windows(self.new)
             self.class_names = self._recordings[0].class_names
-            pairs = Pairs(old.tokens, new.tokens, old.labels, old.subjects)
-            self._pairs = self._keep_good(pairs, old, new)
+            groups = self.groups(old)
+            pairs = Pairs(old.tokens, new.tokens, old.labels, groups)
+            good = self._good(pairs, old, new) & (groups != "")
+            if not good.any():
+                raise ValueError("data.block: every good window crosses from a block into the next")
+            self._pairs = pairs if good.all() else pairs.subset(good)
             self._recordings = None
         return self._pairs
 
-    def _keep_good(self, pairs: Pairs, old: Windows, new: Windows) -> Pairs:
+    def _good(self, pairs: Pairs, old: Windows, new: Windows) -> np.ndarray:
+        """Mask of the windows to take."""
         flags = {
             "flat": old.quality.flat | new.quality.flat,
             "clipped": old.quality.clipped | new.quality.clipped,
         }
         bad = flags["flat"] | flags["clipped"]
         if not bad.any():
-            return pairs
+            return ~bad
         counts = ", ".join(f"{mask.sum():,} {name}" for name, mask in flags.items() if mask.any())
         done = "left out" if self.quality == "drop" else "kept; data.quality drop leaves them out"
         _LOGGER.warning("%d of %d windows: %s; %s", bad.sum(), len(pairs), counts, done)
         if self.quality == "keep":
-            return pairs
+            return np.ones(len(pairs), bool)
         if bad.all():
             raise ValueError(f"data.quality: every window is bad ({counts})")
-        return pairs.subset(~bad)
+        return ~bad
 
     def split(self, seed: int) -> dict[str, Pairs]:
-        """Train, val, pair and test, no subject in two of them.
+        """Train, val, pair and test, no subject in two of them, or no block of time.
 
         Raises:
-            ValueError: too few subjects, or too few labels to train or test a task model.
+            ValueError: too few subjects or blocks, or too few labels to train or test a task model.
         """
         pairs = self.pairs()
-        masks = split_subjects(pairs.subjects, self.split_counts, seed)
+        masks = self.masks(pairs.subjects, seed)
         parts = {name: pairs.subset(mask) for name, mask in masks.items()}
         for name in ("train", "val", "test"):
             if (parts[name].labels == UNLABELLED).all():
                 raise ValueError(
-                    f"labels: no window of the {name} subjects of split {seed} is labelled "
-                    f"({', '.join(np.unique(parts[name].subjects))}); the task model needs labels "
+                    f"labels: no window of the {name} {self.unit} of split {seed} is labelled "
+                    f"({_listed(parts[name].subjects)}); the task model needs labels "
                     "in train and val, its test in test"
                 )
         known = np.unique(parts["train"].labels)
         if len(known[known != UNLABELLED]) < 2:
             raise ValueError(
-                f"labels: the train subjects of split {seed} "
-                f"({', '.join(np.unique(parts['train'].subjects))}) show class {known[-1]} alone"
+                f"labels: the train {self.unit} of split {seed} "
+                f"({_listed(parts['train'].subjects)}) show class {known[-1]} alone"
             )
         return parts
+
+    @property
+    def unit(self) -> str:
+        """What splits do not share, in words."""
+        return "subjects" if self.split_by == "subject" else "blocks"
+
+
+def _listed(names: np.ndarray) -> str:
+    """Names, the first eight."""
+    unique = np.unique(names)
+    return ", ".join(unique[:8]) + (", ..." if len(unique) > 8 else "")
 
 
 @dataclass(kw_only=True)
@@ -316,8 +393,20 @@ def tokenise(
     window: float,
     stride: float,
     tokens: Callable[[Tensor, float], Tensor],
+    majority: float = 1.0,
+    condition: Architecture | None = None,
 ) -> Windows:
     """Cut recordings into windows and turn one modality into scaled tokens.
+
+    Args:
+        recordings: where to cut.
+        modality: which signal.
+        window: seconds per window.
+        stride: seconds between windows.
+        tokens: from (N, C, S) and a rate in Hz to (N, T, F).
+        majority: see `cut_windows`.
+        condition: whose rate, filters and scaling the whole signal gets first; flags are still
+            those of the raw signal.
 
     Raises:
         ValueError: no recording is as long as a window, one lacks the modality, or they differ in
@@ -326,12 +415,17 @@ def tokenise(
     found: list[Tensor] = []
     labels, subjects, names, starts, flags = [], [], [], [], []
     for recording in recordings:
-        cut, cut_labels = cut_windows(recording, modality, seconds=window, stride=stride)
+        options = {"seconds": window, "stride": stride}
+        raw, cut_labels = cut_windows(recording, modality, **options, majority=majority)
         for channel in np.flatnonzero(np.ptp(recording.signals[modality], axis=1) == 0):
             _LOGGER.warning("%s: %s: channel %d never varies", recording.name, modality, channel)
-        if not len(cut):
+        if not len(raw):
             continue
-        rate = recording.rates[modality]
+        cut, rate = raw, recording.rates[modality]
+        if condition is not None:
+            rate = condition.rate
+            own = recording.conditioned(modality, condition.condition, rate)
+            cut = cut_windows(own, modality, **options)[0][: len(raw)]
         try:
             found.append(tokens(torch.from_numpy(cut), rate))
         except ValueError as error:
@@ -343,7 +437,7 @@ def tokenise(
                 f"{tuple(found[0].shape[1:])}; rates and channels must agree"
             )
         signal = recording.signals[modality]
-        flags.append(window_quality(cut, (signal.min(axis=1), signal.max(axis=1))))
+        flags.append(window_quality(raw, (signal.min(axis=1), signal.max(axis=1))))
         labels.append(cut_labels)
         subjects.append(np.full(len(cut), recording.subject))
         names.append(np.full(len(cut), recording.name))

@@ -23,7 +23,7 @@ from bioxbridge.encoder import SignalEncoder
 from bioxbridge.frozen import frozen_encoder
 from bioxbridge.metrics import classification_scores
 from bioxbridge.task import load_task_model
-from bioxbridge.windows import SPLITS, UNLABELLED, split_subjects
+from bioxbridge.windows import SPLITS, UNLABELLED
 from papers_shared.command import run_verb
 from papers_shared.console import stderr
 from papers_shared.errors import UserError, bad_input
@@ -70,8 +70,7 @@ def evaluate(options: EvaluateOptions) -> None:
         windows = data.windows(data.new)
         kept = np.ones(len(windows.labels), bool)
         if options.path is None:
-            counts = data.split_counts
-            kept = split_subjects(windows.subjects, counts, number)[SPLITS[-1]]
+            kept = data.masks(data.groups(windows), number)[SPLITS[-1]]
         if data.quality == "drop":
             kept = kept & ~(windows.quality.flat | windows.quality.clipped)
         if not kept.any():

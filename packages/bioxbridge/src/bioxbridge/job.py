@@ -61,7 +61,7 @@ class BridgeJob(MainJob):
                 for model in models:
                     model.check_prototypes(own.shape[0] * own.shape[1])
         stderr.print(
-            f"{len(pairs):,} windows of {len(np.unique(pairs.subjects))} subjects, "
+            f"{len(pairs):,} windows of {len(np.unique(pairs.subjects))} {data.unit}, "
             f"{pairs.old.shape[1]} tokens each, {pairs.classes} classes"
         )
         experiment = Experiment(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -97,6 +97,42 @@ class Recording:
         """Duration that every modality covers."""
         return min(signal.shape[1] / self.rates[name] for name, signal in self.signals.items())
 
+    def conditioned(
+        self, modality: str, condition: Callable[[np.ndarray, float], np.ndarray], rate: float
+    ) -> Recording:
+        """The recording with one modality filtered, resampled or scaled as a whole.
+
+        Args:
+            modality: which signal.
+            condition: from (channels, samples) and its rate in Hz to (channels, samples) at `rate`,
+                such as those of `preprocessing`.
+            rate: in Hz.
+
+        Returns:
+            A recording that is no shorter: where the new samples do not last as long as the old,
+            the last one is repeated.
+
+        Raises:
+            ValueError: the recording has no such modality, or the signal cannot be conditioned.
+        """
+        signal, old_rate = self._signal(modality), self.rates[modality]
+        try:
+            new = condition(signal, old_rate)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {modality}: {error}") from error
+        wanted = int(np.ceil(signal.shape[1] * rate / old_rate - 1e-6))
+        new = np.pad(new, [(0, 0), (0, max(0, wanted - new.shape[1]))], mode="edge")
+        return replace(
+            self,
+            signals=self.signals | {modality: new.astype(np.float32, copy=False)},
+            rates=self.rates | {modality: rate},
+        )
+
+    def _signal(self, modality: str) -> np.ndarray:
+        if modality not in self.signals:
+            raise ValueError(f"{self.name}: has no {modality!r}, only {', '.join(self.signals)}")
+        return self.signals[modality]
+
 
 class Pairs(Dataset):
     """Windows of the old and the new modality, taken at the same time.
@@ -105,7 +141,7 @@ class Pairs(Dataset):
         old: (N, ...) inputs of the old model.
         new: (N, ...) inputs of the new model.
         labels: (N,) classes, -1 where unknown.
-        subjects: (N,) names.
+        subjects: (N,) names; of blocks of time where those are kept apart instead of people.
 
     Raises:
         ValueError: the four differ in length, or there are none.
@@ -152,7 +188,12 @@ class Pairs(Dataset):
 
 
 def cut_windows(
-    recording: Recording, modality: str, *, seconds: float, stride: float
+    recording: Recording,
+    modality: str,
+    *,
+    seconds: float,
+    stride: float,
+    majority: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Windows of one modality and their labels.
 
@@ -161,19 +202,19 @@ def cut_windows(
         modality: which signal.
         seconds: length of a window.
         stride: seconds between windows.
+        majority: share of a window's steps of label that its class must have, above 0.5 and at
+            most 1; at 1, a window over which the label changes is -1.
 
     Returns:
-        (N, C, S) windows, the same N for every modality, and (N,) labels; a window over which the
-        label changes is -1.
+        (N, C, S) windows, the same N for every modality, and (N,) labels, -1 where no class has
+        the majority.
 
     Raises:
-        ValueError: the recording has no such modality.
+        ValueError: the recording has no such modality, or the majority is none.
     """
-    if modality not in recording.signals:
-        raise ValueError(
-            f"{recording.name}: has no {modality!r}, only {', '.join(recording.signals)}"
-        )
-    signal, rate = recording.signals[modality], recording.rates[modality]
+    if not 0.5 < majority <= 1:
+        raise ValueError(f"majority: {majority} is not above 0.5 and at most 1")
+    signal, rate = recording._signal(modality), recording.rates[modality]
     size = round(seconds * rate)
     # Rounding a sampling rate must not lose a last window in one modality and keep it in another.
     starts = np.arange(0.0, recording.seconds - seconds + 1e-6, stride)
@@ -185,9 +226,9 @@ def cut_windows(
     last = np.ceil((starts + seconds) * recording.label_rate - 1e-6).astype(int)
     labels = np.full(len(starts), UNLABELLED, np.int64)
     for i, (begin, end) in enumerate(zip(first, last, strict=True)):
-        values = np.unique(recording.labels[begin:end])
-        if len(values) == 1:
-            labels[i] = values[0]
+        values, counts = np.unique(recording.labels[begin:end], return_counts=True)
+        if counts.max() >= majority * counts.sum() - 1e-9:
+            labels[i] = values[counts.argmax()]
     return windows.astype(np.float32), labels
 
 
@@ -209,9 +250,75 @@ def split_subjects(subjects: np.ndarray, counts: Sequence[int], seed: int) -> di
         raise ValueError(
             f"split_counts: {list(counts)} need {sum(counts)} subjects, there are {len(names)}"
         )
+    return _deal(subjects, names, counts, seed)
+
+
+def time_blocks(
+    recordings: np.ndarray, starts: np.ndarray, *, window: float, block: float
+) -> np.ndarray:
+    """Contiguous blocks of time that windows lie in.
+
+    Args:
+        recordings: (N,) names.
+        starts: (N,) seconds from the start of the recording.
+        window: seconds of a window.
+        block: seconds of a block; the first one of a recording starts with it.
+
+    Returns:
+        (N,) names of blocks, empty where a window crosses from one block into the next, so that
+        windows of different blocks share no moment.
+
+    Raises:
+        ValueError: a block is shorter than a window.
+
+    >>> time_blocks(np.array(["a"] * 3), np.array([0.0, 9.0, 10.0]), window=2.0, block=10.0).tolist()
+    ['a 0-10 s', '', 'a 10-20 s']
+    """
+    if block < window:
+        raise ValueError(f"block: {block:g} s are shorter than a window of {window:g} s")
+    numbers = np.floor(starts / block + 1e-9).astype(int)
+    whole = starts + window <= (numbers + 1) * block + 1e-6
+    return np.array(
+        [
+            f"{name} {number * block:g}-{(number + 1) * block:g} s" if inside else ""
+            for name, number, inside in zip(recordings, numbers, whole, strict=True)
+        ]
+    )
+
+
+def split_blocks(blocks: np.ndarray, shares: Sequence[int], seed: int) -> dict[str, np.ndarray]:
+    """Masks of the splits train, val, pair and test, none sharing a block with another.
+
+    For recordings of too few people to keep people apart.
+
+    Args:
+        blocks: (N,) names, see `time_blocks`; windows without one are in no split.
+        shares: of the blocks in each split, in any unit; all blocks are dealt out.
+        seed: of the permutation of the blocks.
+
+    Raises:
+        ValueError: a split gets no block, or there are not four shares of at least 1.
+    """
+    names = np.unique(blocks)
+    names = names[names != ""]
+    if len(shares) != len(SPLITS) or min(shares) < 1:
+        raise ValueError(f"split_counts: {list(shares)} are not four shares of at least 1")
+    ends = np.round(np.cumsum(shares) / sum(shares) * len(names)).astype(int)
+    counts = np.diff(ends, prepend=0).tolist()
+    if min(counts) < 1:
+        raise ValueError(
+            f"split_counts: {list(shares)} deal {len(names)} blocks out as {counts}; take shorter "
+            "blocks"
+        )
+    return _deal(blocks, names, counts, seed)
+
+
+def _deal(
+    groups: np.ndarray, names: np.ndarray, counts: Sequence[int], seed: int
+) -> dict[str, np.ndarray]:
     order = np.random.RandomState(seed).permutation(names)
     masks, start = {}, 0
     for split, count in zip(SPLITS, counts, strict=True):
-        masks[split] = np.isin(subjects, order[start : start + count])
+        masks[split] = np.isin(groups, order[start : start + count])
         start += count
     return masks

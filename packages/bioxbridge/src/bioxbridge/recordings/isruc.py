@@ -51,7 +51,7 @@ def load_isruc(path: Path) -> list[Recording]:
     `EEG` has the channels F3, C3, O1, F4, C4, O2; `EOG` left and right; `EMG` is the chin's.
 
     Args:
-        path: folder of a subgroup, or of one subject.
+        path: folder of a subgroup, or one that holds a night itself.
 
     Raises:
         ValueError: names the file, and the channel, line or value that cannot be used.
@@ -72,7 +72,8 @@ def _nights(path: Path) -> list[tuple[Path, str]]:
     """Recordings and their subjects, in order of number."""
     nights = []
     for file in path.rglob("*.rec") if path.is_dir() else []:
-        subject = file.relative_to(path.parent).parts[0 if path.name.isdigit() else 1]
+        alone = file.parent == path
+        subject = path.resolve().name if alone else file.relative_to(path).parts[0]
         if not subject.isdigit():
             raise ValueError(f"{file}: lies in no folder named after a subject's number")
         nights.append((file, subject))
