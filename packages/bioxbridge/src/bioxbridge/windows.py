@@ -271,7 +271,8 @@ def time_blocks(
     Raises:
         ValueError: a block is shorter than a window.
 
-    >>> time_blocks(np.array(["a"] * 3), np.array([0.0, 9.0, 10.0]), window=2.0, block=10.0).tolist()
+    >>> starts = np.array([0.0, 9.0, 10.0])
+    >>> time_blocks(np.array(["a", "a", "a"]), starts, window=2.0, block=10.0).tolist()
     ['a 0-10 s', '', 'a 10-20 s']
     """
     if block < window:
