@@ -8,6 +8,7 @@ import torch
 
 from bioxbridge import data as data_module
 from bioxbridge.data import BiosignalData, RowData, Rows, row_loader, tokenise
+from bioxbridge.foundation import ARCHITECTURES
 from bioxbridge.tokens import SpectralTokens
 from bioxbridge.windows import Recording
 
@@ -164,6 +165,10 @@ def test_a_missing_modality_is_refused(small):
         ({"frame": float("nan")}, r"data\.frame: nan"),
         ({"hop": 0.0}, r"data\.hop: 0\.0"),
         ({"batch_size": 0}, r"data\.batch_size: 0 is not positive"),
+        ({"majority": 0.5}, r"data\.majority: 0\.5 is not above 0\.5"),
+        ({"split_by": "block", "block": 2.0}, r"data\.block: 2\.0 s is not finite or shorter"),
+        ({"condition": {"ECG": "kalman"}}, r"data\.condition: ECG: 'kalman' is not one of labram"),
+        ({"condition": {"ACC": "labram"}}, r"data\.condition: 'ACC' is neither 'ECG' nor 'EDA'"),
         ({"new": "ECG"}, r"data\.new: 'ECG' is also the old modality"),
     ],
 )
@@ -194,3 +199,76 @@ def test_bad_windows_are_counted_and_left_out_on_demand(monkeypatch, caplog):
         person.signals["ECG"][:] = 1.0
     with pytest.raises(ValueError, match=r"data\.quality: every window is bad \(80 flat\)"):
         BiosignalData(**options, window=3.0, quality="drop").pairs()
+
+
+def test_settings_name_the_newer_options_only_where_they_are_used(small):
+    plain = small().settings()
+    assert not {"split_by", "block", "majority", "condition"} & set(plain)
+    used = small(split_by="block", majority=0.8, condition={"ECG": "hubert_ecg"}).settings()
+    assert used["block"] == 30.0
+    assert used["majority"] == 0.8
+    assert used["condition"] == {"ECG": "hubert_ecg"}
+
+
+def test_splits_by_block_leave_out_what_crosses(small):
+    # 12 s a person in blocks of 6 s: of the windows of 3 s, those from second 4 and 5 cross.
+    data = small(split_by="block", block=6.0, split_counts=(4, 2, 6, 4))
+    pairs = data.pairs()
+    assert len(pairs) == 8 * 8
+    assert np.unique(pairs.subjects).tolist() == [
+        f"visit {i} {span} s" for i in range(8) for span in ("0-6", "6-12")
+    ]
+    assert pairs.labels[:8].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    parts = data.split(3)
+    assert [len(part) for part in parts.values()] == [16, 8, 24, 16]
+    blocks = [set(part.subjects) for part in parts.values()]
+    assert len(set.union(*blocks)) == sum(map(len, blocks)) == 16
+    # Those that score a run later find the same windows.
+    windows = data.windows("EDA") if data._recordings else small(source="npz").windows("EDA")
+    kept = data.masks(data.groups(windows), 3)["test"]
+    torch.testing.assert_close(windows.tokens[torch.from_numpy(kept)], parts["test"].new)
+
+
+def test_too_few_labels_in_a_block_split_are_told_with_few_names(small, monkeypatch):
+    people = recordings()
+    for person in people:
+        person.labels[:] = -1
+    monkeypatch.setattr(data_module, "load_recordings", lambda *_: people)
+    data = small(split_by="block", block=3.0, split_counts=(9, 1, 1, 1))
+    with pytest.raises(ValueError, match=r"no window of the train blocks of split 0 .*, \.\.\.\)"):
+        data.split(0)
+
+
+def test_a_conditioned_modality_is_cut_at_the_same_moments():
+    whole = tokenise(recordings(1), "ECG", window=3.0, stride=1.0, tokens=SpectralTokens())
+    seen = []
+
+    def tokens(windows, rate):
+        seen.append((windows, rate))
+        return SpectralTokens()(windows, rate)
+
+    person = recordings(1)[0]
+    person.signals["ECG"][:, 100:250] = 0.25
+    condition = ARCHITECTURES["ecg_fm"]
+    ready = tokenise(
+        [person], "ECG", window=3.0, stride=1.0, tokens=tokens, majority=0.6, condition=condition
+    )
+    windows, rate = seen[0]
+    assert rate == 500.0
+    assert windows.shape == (10, 1, 1500)
+    expected = condition.condition(person.signals["ECG"], 50.0)[:, 2000:3500]
+    np.testing.assert_allclose(windows[4], expected.astype(np.float32))
+    # The raw signal is flat from second 2 to 5; the filtered one nowhere.
+    assert ready.quality.flat.tolist() == [False, False, True, *[False] * 7]
+    assert whole.labels.tolist() == [0, 0, 0, 0, -1, -1, 1, 1, 1, 1]
+    assert ready.labels.tolist() == [0] * 5 + [1] * 5
+    assert ready.starts.tolist() == whole.starts.tolist()
+
+
+def test_a_signal_too_short_to_condition_is_named():
+    person = recordings(1, seconds=4.0)
+    options = {"window": 1.0, "stride": 1.0, "tokens": SpectralTokens()}
+    person[0].signals["ECG"] = person[0].signals["ECG"][:, :50]
+    person[0].signals["EDA"] = person[0].signals["EDA"][:, :32]
+    with pytest.raises(ValueError, match=r"visit 0: ECG: signal: .* too few for the band-pass"):
+        tokenise(person, "ECG", **options, condition=ARCHITECTURES["hubert_ecg"])

@@ -48,9 +48,9 @@ def test_columns_rates_and_labels(tmp_path):
 
 def test_people_visits_and_tasks(tmp_path):
     for folder in ("003", "008/OFF_1", "008/OFF_2", "009"):
-        write(tmp_path / folder, table(3), "task_1.txt")
-    write(tmp_path / "003", table(3), "task_10.txt")
-    write(tmp_path / "003", table(3), "task_2.txt")
+        write(tmp_path / folder, table(20), "task_1.txt")
+    write(tmp_path / "003", table(20), "task_10.txt")
+    write(tmp_path / "003", table(20), "task_2.txt")
     (tmp_path / "readme.txt").write_text("not a task")
     found = load_recordings("fog", str(tmp_path))
     assert [recording.subject for recording in found] == ["003"] * 3 + ["008"] * 2 + ["009"]

@@ -1,4 +1,4 @@
-"""WESAD: the distribution's pickles made up, in today's form and in Python 2's; nothing else runs."""
+"""WESAD: pickles like the distribution's, in today's form and in Python 2's; nothing is called."""
 
 import os
 import pickle
@@ -15,7 +15,7 @@ SECONDS = 20
 
 
 def content(subject="S2", **changes):
-    """Five seconds each of transient, baseline, stress, amusement; ramps that say where they are."""
+    """Five seconds each of transient, baseline, stress and amusement; signals are ramps of time."""
     random = np.random.RandomState(0)
 
     def ramp(rate, channels=1):
@@ -111,9 +111,7 @@ def test_units_rates_and_labels(tmp_path):
 
 
 def test_windows_of_one_label(tmp_path):
-    (tmp_path / "S2").mkdir()
-    write(tmp_path / "S2", content("S2"), ".")
-    (tmp_path / "S2/..pkl").rename(tmp_path / "S2/S2.pkl")
+    write(tmp_path, content())
     (recording,) = load_recordings("wesad", str(tmp_path))
     ecg, labels = cut_windows(recording, "ECG", seconds=2.0, stride=1.0)
     bvp, same = cut_windows(recording, "BVP", seconds=2.0, stride=1.0)

@@ -6,7 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bioxbridge.windows import Pairs, Recording, cut_windows, split_subjects
+from bioxbridge.windows import (
+    Pairs,
+    Recording,
+    cut_windows,
+    split_blocks,
+    split_subjects,
+    time_blocks,
+)
 
 
 def recording(seconds=10.0, labels=None, **options):
@@ -68,6 +75,21 @@ def test_a_window_over_a_change_has_no_label():
     assert labels[:6].tolist() == [0, 0, 0, -1, -1, -1]
 
 
+def test_a_class_may_have_the_majority_of_a_window():
+    visit = recording(labels=np.array([0, 0, 0, 0, 1, -1, -1, -1, -1, 2]))
+    options = {"seconds": 5.0, "stride": 1.0}
+    _, labels = cut_windows(visit, "ECG", **options, majority=0.8)
+    # 4 of 5 are class 0; then 3; unknown steps are a class of their own.
+    assert labels.tolist() == [0, -1, -1, -1, -1, -1]
+    _, labels = cut_windows(visit, "ECG", **options, majority=0.6)
+    assert labels.tolist() == [0, 0, -1, -1, -1, -1]
+    _, strict = cut_windows(visit, "ECG", **options)
+    assert strict.tolist() == [-1] * 6
+    for majority in (0.5, 1.1, float("nan")):
+        with pytest.raises(ValueError, match=r"majority: .* is not above 0\.5 and at most 1"):
+            cut_windows(visit, "ECG", **options, majority=majority)
+
+
 def test_labels_have_their_own_rate():
     visit = recording(labels=np.repeat([0, 1], 20), label_rate=4.0)
     _, labels = cut_windows(visit, "EDA", seconds=1.0, stride=1.0)
@@ -91,6 +113,32 @@ def test_a_short_recording_gives_no_window():
 def test_an_unknown_modality_is_refused():
     with pytest.raises(ValueError, match="visit 3: has no 'EMG', only ECG, EDA"):
         cut_windows(recording(), "EMG", seconds=2.0, stride=1.0)
+
+
+def test_a_conditioned_modality_keeps_its_windows():
+    visit = recording(seconds=9.98)
+
+    def slower(signal, rate):
+        return signal[:, ::2][:, :-1]
+
+    changed = visit.conditioned("ECG", slower, 25.0)
+    assert changed.rates == {"ECG": 25.0, "EDA": 4.0}
+    # 499 samples at 50 Hz last as long as 249.5 at 25 Hz: one is repeated.
+    assert changed.signals["ECG"].shape == (1, 250)
+    assert changed.signals["ECG"][0, -2:].tolist() == [496.0, 496.0]
+    assert changed.signals["EDA"] is visit.signals["EDA"]
+    assert visit.rates["ECG"] == 50.0
+    whole, _ = cut_windows(visit, "ECG", seconds=2.0, stride=1.0)
+    same, _ = cut_windows(changed, "ECG", seconds=2.0, stride=1.0)
+    np.testing.assert_array_equal(same[:, :, :-1], whole[:, :, ::2][:, :, :-1])
+    with pytest.raises(ValueError, match="visit 3: has no 'EMG'"):
+        visit.conditioned("EMG", slower, 25.0)
+
+    def refuses(signal, rate):
+        raise ValueError("signal: too short")
+
+    with pytest.raises(ValueError, match="visit 3: ECG: signal: too short"):
+        visit.conditioned("ECG", refuses, 25.0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -155,6 +203,51 @@ def test_counts_that_are_no_split_are_refused(counts):
 def test_too_few_subjects_are_refused():
     with pytest.raises(ValueError, match=r"\[1, 1, 1, 2\] need 5 subjects, there are 4"):
         split_subjects(np.array(["a", "b", "c", "d"] * 3), [1, 1, 1, 2], 0)
+
+
+def test_blocks_of_time_share_no_moment():
+    starts = np.tile(np.arange(0, 28.5, 0.5), 2)
+    recordings = np.repeat(["a", "b"], 57)
+    blocks = time_blocks(recordings, starts, window=2.0, block=10.0)
+    # By hand: from 0 to 8, 10 to 18 and 20 to 28 s; those between cross into the next block.
+    assert np.unique(blocks).tolist() == [
+        "",
+        *(f"{n} {s}-{s + 10} s" for n in "ab" for s in (0, 10, 20)),
+    ]
+    assert (blocks[:57] == "").sum() == 2 * 3
+    assert starts[blocks == "b 10-20 s"].tolist() == np.arange(10, 18.5, 0.5).tolist()
+    masks = split_blocks(blocks, [2, 1, 2, 1], 0)
+    assert [len(np.unique(blocks[mask])) for mask in masks.values()] == [2, 1, 2, 1]
+    assert np.stack(list(masks.values())).sum(axis=0).tolist() == (blocks != "").tolist()
+    spans = {
+        name: [(r, s, s + 2.0) for r, s in zip(recordings[mask], starts[mask], strict=True)]
+        for name, mask in masks.items()
+    }
+    for name, own in spans.items():
+        for other in set(spans) - {name}:
+            assert not [
+                1
+                for r, begin, end in own
+                for q, start, stop in spans[other]
+                if r == q and begin < stop and start < end
+            ]
+    assert len({tuple(split_blocks(blocks, [2, 1, 2, 1], seed)["test"]) for seed in range(9)}) > 2
+
+
+def test_blocks_are_dealt_out_by_shares():
+    blocks = np.array([f"r {i}" for i in range(68)])
+    masks = split_blocks(blocks, [33, 11, 33, 22], 1)
+    # 22.67, 7.56, 22.67 and 15.11 of 68, rounded at their sums 22.67, 30.22, 52.89 and 68.
+    assert [int(mask.sum()) for mask in masks.values()] == [23, 7, 23, 15]
+
+
+def test_blocks_that_cannot_be_dealt_are_refused():
+    with pytest.raises(ValueError, match=r"block: 2 s are shorter than a window of 3 s"):
+        time_blocks(np.array(["a"]), np.zeros(1), window=3.0, block=2.0)
+    with pytest.raises(ValueError, match=r"\[9, 1, 9, 9\] deal 4 blocks out as \[1, 0, 2, 1\]"):
+        split_blocks(np.array(["a", "b", "c", "d", ""]), [9, 1, 9, 9], 0)
+    with pytest.raises(ValueError, match="are not four shares of at least 1"):
+        split_blocks(np.array(["a", "b"]), [1, 0, 1, 1], 0)
 
 
 def pairs(old=6, new=6, labels=6, subjects=6):
