@@ -263,12 +263,3 @@ def test_a_conditioned_modality_is_cut_at_the_same_moments():
     assert whole.labels.tolist() == [0, 0, 0, 0, -1, -1, 1, 1, 1, 1]
     assert ready.labels.tolist() == [0] * 5 + [1] * 5
     assert ready.starts.tolist() == whole.starts.tolist()
-
-
-def test_a_signal_too_short_to_condition_is_named():
-    person = recordings(1, seconds=4.0)
-    options = {"window": 1.0, "stride": 1.0, "tokens": SpectralTokens()}
-    person[0].signals["ECG"] = person[0].signals["ECG"][:, :50]
-    person[0].signals["EDA"] = person[0].signals["EDA"][:, :32]
-    with pytest.raises(ValueError, match=r"visit 0: ECG: signal: .* too few for the band-pass"):
-        tokenise(person, "ECG", **options, condition=ARCHITECTURES["hubert_ecg"])
