@@ -97,6 +97,17 @@ def test_a_collapsed_bridge_and_a_weak_teacher_are_noted(tmp_path):
     assert "collapsed to few classes on splits [1]" in notes
 
 
+def test_a_split_by_blocks_of_time_is_called_that(tmp_path):
+    splits = [split(i) | {"unit": "blocks"} for i in range(2)]
+    results = summarise(splits, verb="train", run=RunFolder(tmp_path))
+    assert results.table.caption.startswith("Test blocks, B alone")
+    assert "over 2 splits by block" in results.table.caption
+    assert "nothing here is about a new person" in " ".join(results.notes)
+    results = summarise([split(0)], verb="train", run=RunFolder(tmp_path))
+    assert "one split by subject" in results.table.caption
+    assert "new person" not in " ".join(results.notes)
+
+
 def test_better_is_a_matter_of_the_whole_interval():
     assert better_than(0.1, 5.0) is True
     assert better_than(-5.0, -0.1) is False

@@ -107,6 +107,7 @@ def compare(split: Split, model: BridgeModule | None) -> dict[str, Any]:
         "split": split.number,
         "old": names.old,
         "new": names.new,
+        "unit": names.unit,
         "rows": {name: scores(split, arm, teacher) for name, arm in arms.items()},
         "positions": transfer.positions.as_dict(),
         "reconstruction": errors,

@@ -52,7 +52,7 @@ def plot_scores(path: Path, rows: list[dict[str, Any]], *, ours: str, chance: fl
         axes.set_yticks(range(len(rows)), [row["method"] for row in reversed(rows)])
         axes.set_xlim(0, 100)
         axes.set_ylim(-0.6, len(rows))
-        axes.set_xlabel("balanced accuracy on test subjects (%)")
+        axes.set_xlabel("balanced accuracy on the test split (%)")
         _save(figure, path)
 
 

@@ -60,7 +60,7 @@ class PretrainJob(BridgeJob):
                 ],
                 rows=rows,
                 caption=(
-                    "Masked tokens of the validation subjects, percent of their variance: 100 "
+                    "Masked tokens of the validation split, percent of their variance: 100 "
                     "means that nothing was learned."
                 ),
             ),

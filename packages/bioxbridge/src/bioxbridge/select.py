@@ -161,7 +161,7 @@ class SelectJob(BridgeJob):
                 rows=rows,
                 ours=[SELECTED],
                 caption=(
-                    f"Test subjects, {data.new} alone; {len(splits)} split(s) by subject. The best "
+                    f"Test {data.unit}, {data.new} alone; {len(splits)} split(s). The best "
                     "of all is known only from test labels."
                 ),
             ),

@@ -65,7 +65,7 @@ def summarise(splits: list[dict[str, Any]], *, verb: str, run: RunFolder) -> Res
             rows=rows,
             ours=[BRIDGE],
             caption=(
-                f"Test subjects, {new} alone except the {old} oracle; {_over(len(splits))}. "
+                f"Test {_unit(splits)}, {new} alone except the {old} oracle; {_over(splits)}. "
                 f"Chance is {chance:.1f} %. Seconds are those of training and, for the bridge, of "
                 "finding its place; memory is what training added at its highest."
             ),
@@ -106,7 +106,7 @@ def _figures(
             title=f"Bridge, {splits[0]['new']} alone",
         )
         captions["confusion"] = (
-            "Confusion of the bridge on test subjects, percent of each true class."
+            f"Confusion of the bridge on test {_unit(splits)}, percent of each true class."
         )
     return [Figure.at(run.figure(f"{name}.png"), caption) for name, caption in captions.items()]
 
@@ -156,10 +156,16 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
     )
 
 
-def _over(splits: int) -> str:
-    if splits == 1:
-        return "one split by subject"
-    return f"mean ± standard deviation over {splits} splits by subject"
+def _unit(splits: list[dict[str, Any]]) -> str:
+    """What the splits do not share: subjects, or blocks of time."""
+    return splits[0].get("unit", "subjects")
+
+
+def _over(splits: list[dict[str, Any]]) -> str:
+    by = f"by {_unit(splits).removesuffix('s')}"
+    if len(splits) == 1:
+        return f"one split {by}"
+    return f"mean ± standard deviation over {len(splits)} splits {by}"
 
 
 def better_than(low: float, high: float) -> bool | None:
@@ -215,7 +221,7 @@ def _notes(
         for side in splits[0]["reconstruction"]
     }
     notes = [
-        "Masked reconstruction error on the validation subjects, relative to the variance: "
+        f"Masked reconstruction error on the validation {_unit(splits)}, relative to the variance: "
         + ", ".join(f"{side} {error:.2f}" for side, error in errors.items())
         + "."
     ]
@@ -239,9 +245,14 @@ def _notes(
             f"Split {split['split']}: {Positions(**split['positions']).describe()}."
             for split in splits
         ]
+    if _unit(splits) == "blocks":
+        notes.append(
+            "Splits keep blocks of time apart, not people: nothing here is about a new person, and "
+            "blocks that follow each other are alike."
+        )
     if len(splits) > 1:
         notes.append(
-            "Splits cut the same subjects, so they are not independent and intervals over splits "
+            f"Splits cut the same {_unit(splits)}, so they are not independent and intervals over splits "
             "are too narrow."
         )
     return notes

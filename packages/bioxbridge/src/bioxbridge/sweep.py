@@ -152,7 +152,7 @@ class SweepJob(BridgeJob):
                     Column(key="seconds", label="Seconds"),
                 ],
                 rows=table,
-                caption=f"Test subjects, {data.new} alone; {len(splits)} split(s) by subject.",
+                caption=f"Test {data.unit}, {data.new} alone; {len(splits)} split(s).",
             ),
             metrics=metrics,
             notes=notes,
