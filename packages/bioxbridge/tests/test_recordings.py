@@ -11,6 +11,7 @@ import pytest
 
 from bioxbridge.recordings import load_recordings, npz, watch
 from bioxbridge.recordings.npz import load_npz
+from bioxbridge.recordings.pickled import ArraysOnly
 from bioxbridge.recordings.watch import load_watch
 
 
@@ -79,6 +80,18 @@ def test_the_unpickler_refuses_other_encodings():
     with pytest.raises(pickle.UnpicklingError, match="encodes to rot13"):
         watch._ArraysOnly(io.BytesIO(data)).load()
     assert watch._ArraysOnly(io.BytesIO(data.replace(b"rot13", b"latin1"))).load() == b"abc"
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("kind", [">f8", "<f4", "<i4", "i1", "<U3", "S2"])
+def test_the_unpickler_gives_arrays_back(protocol, kind):
+    value = {"a": [np.arange(6).reshape(2, 3).astype(kind), 1.5, "text", None, (True, b"x")]}
+    stream = io.BytesIO(pickle.dumps(value, protocol=protocol))
+    (array, *rest) = ArraysOnly(stream).load()["a"]
+    np.testing.assert_array_equal(array, value["a"][0])
+    assert array.dtype == np.dtype(kind).newbyteorder("=")
+    assert rest == value["a"][1:]
+    assert np.dtype(float).isnative
 
 
 def test_another_file_is_refused_before_it_is_unpickled(monkeypatch, tmp_path):

@@ -252,7 +252,7 @@ def _notes(
         )
     if len(splits) > 1:
         notes.append(
-            f"Splits cut the same {_unit(splits)}, so they are not independent and intervals over splits "
-            "are too narrow."
+            f"Splits cut the same {_unit(splits)}, so they are not independent and intervals over "
+            "splits are too narrow."
         )
     return notes

@@ -15,9 +15,9 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _dtype(kind: str, *_: Any) -> np.dtype:
-    """A type by its name; old pickles add an alignment flag that NumPy no longer takes."""
-    return np.dtype(kind)
+def _dtype(kind: str, align: int = 0, copy: int = 0) -> np.dtype:
+    """A type by its name; old pickles give as numbers what NumPy takes as truth values."""
+    return np.dtype(kind, align=bool(align), copy=bool(copy))
 
 
 class ArraysOnly(pickle.Unpickler):
