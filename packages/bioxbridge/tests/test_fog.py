@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+import yaml
 
 from bioxbridge import cut_windows
 from bioxbridge.data import BiosignalData
+from bioxbridge.evaluate import main as evaluate
 from bioxbridge.recordings import load_recordings
+from bioxbridge.train import main as train
+from papers_shared.command import packaged_config
 
 
 def table(rows=2000, *, labels=None, shift=0.0):
@@ -128,39 +132,46 @@ def test_files_that_cannot_be_used(tmp_path):
         file.unlink()
 
 
-def test_one_person_split_by_blocks_with_the_papers_preprocessing(tmp_path):
+def two_visits(folder):
+    """Twelve seconds each, freezing in every other one."""
     random = np.random.RandomState(0)
     for visit in ("OFF_1", "OFF_2"):
-        lines = table(12_000, labels=np.tile(np.repeat([0, 1], 1000), 6))
+        lines = table(6000, labels=np.tile(np.repeat([0, 1], 500), 6))
         for line in lines:
-            line[2:60] = [f"{value:.3f}" for value in random.randn(58)]
-        write(tmp_path / "008" / visit, lines)
-    data = BiosignalData(
-        source="fog",
-        path=str(tmp_path / "008"),
-        old="EEG",
-        new="EMG",
-        window=2.0,
-        stride=0.4,
-        majority=0.8,
-        split_by="block",
-        block=4.0,
-        split_counts=(33, 11, 33, 22),
-        condition={"EEG": "labram", "EMG": "normwear"},
-        frame=0.5,
-        hop=0.25,
-        max_frequency=60.0,
-    )
-    # 24 s a visit: six blocks of 4 s, in each the windows from 0, 0.4 to 2.0 s.
+            line[2:60] = [f"{value:.2f}" for value in random.randn(58)]
+        write(folder / "008" / visit, lines)
+    return str(folder / "008")
+
+
+def test_one_person_split_by_blocks_with_the_papers_preprocessing(tmp_path):
+    options = yaml.safe_load(packaged_config("bioxbridge", "fog").read_text())["data"]
+    assert (options["window"], options["stride"], options["majority"]) == (3.0, 0.3, 0.8)
+    shorter = {"window": 1.0, "stride": 0.2, "block": 2.0}
+    data = BiosignalData(**options | shorter, path=two_visits(tmp_path))
+    # Six blocks of 2 s a visit, in each the windows from 0, 0.2 to 1 s.
     pairs = data.pairs()
     assert len(pairs) == 2 * 6 * 6
-    assert pairs.old.shape == (72, 7, 6 * 35)
-    assert pairs.new.shape == (72, 7, 3 * 35)
-    # 0 to 2 s is free, 2 to 4 s freezing; from 0.4 s on 0.8, from 0.8 s 0.6 of a window are free.
+    assert pairs.old.shape == (72, 3, 6 * 35)
+    assert pairs.new.shape == (72, 3, 3 * 35)
+    # The first second is free: from 0.2 s on 0.8 of a window are, from 0.4 s 0.6.
     assert pairs.labels[:6].tolist() == [0, 0, -1, -1, 1, 1]
     parts = data.split(0)
     assert [len(np.unique(part.subjects)) for part in parts.values()] == [4, 1, 4, 3]
     names = np.concatenate([np.unique(part.subjects) for part in parts.values()])
     assert len(set(names)) == 12
     assert sum(len(part) for part in parts.values()) == 72
-    assert names[0].endswith(" s")
+    assert all(name.endswith(" s") for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*pseudo label")  # of a model that learned nothing
+def test_the_main_job_and_its_evaluation_keep_blocks_apart(tmp_path):
+    folder, run, out = two_visits(tmp_path), str(tmp_path / "run"), tmp_path / "predictions.csv"
+    options = ["--config", "fog", "--config", "smoke", "--data.path", folder, "--run.dir", run]
+    options += ["--data.window", "1", "--data.stride", "0.2", "--data.block", "2"]
+    assert train([*options]) == 0
+    assert "one split by block" in (tmp_path / "run/report.html").read_text()
+    assert evaluate([run, "--out", str(out)]) == 0
+    rows = out.read_text().splitlines()[1:]
+    # Three of the twelve blocks, six windows each.
+    assert len(rows) == 18

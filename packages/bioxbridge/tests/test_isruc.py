@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import yaml
 
 from bioxbridge import cut_windows
+from bioxbridge.data import BiosignalData
 from bioxbridge.recordings import load_recordings
+from papers_shared.command import packaged_config
 
 EPOCHS = 34
 NAMES = ("F3-A2", "C3-A2", "O1-A2", "F4-A1", "C4-A1", "O2-A1", "LOC-A2", "ROC-A1", "X1", "X2")
@@ -170,3 +173,17 @@ def test_files_that_are_not_there(tmp_path):
     write_night(tmp_path).with_name("1_1.txt").unlink()
     with pytest.raises(ValueError, match=r"1_1\.txt: not readable as text"):
         load_recordings("isruc", str(tmp_path))
+
+
+def test_the_papers_epochs_and_preprocessing(tmp_path):
+    options = yaml.safe_load(packaged_config("bioxbridge", "isruc").read_text())["data"]
+    assert options["split_counts"] == [33, 11, 33, 22]
+    for subject in ("1", "2", "3", "4"):
+        write_night(tmp_path, subject)
+    data = BiosignalData(**options | {"split_counts": [1, 1, 1, 1]}, path=str(tmp_path))
+    pairs = data.pairs()
+    # Frames of 2 s of an epoch; 40 frequencies and 5 means of each of the six electrodes.
+    assert pairs.old.shape == (16, 15, 6 * 45)
+    assert pairs.new.shape == (16, 15, 45)
+    assert pairs.labels.tolist() == [0, 1, 1, 1] * 4
+    assert {len(part) for part in data.split(0).values()} == {4}

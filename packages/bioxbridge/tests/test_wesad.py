@@ -6,10 +6,12 @@ import struct
 
 import numpy as np
 import pytest
+import yaml
 
 from bioxbridge import cut_windows
 from bioxbridge.data import BiosignalData
 from bioxbridge.recordings import load_recordings
+from papers_shared.command import packaged_config
 
 SECONDS = 20
 
@@ -225,16 +227,11 @@ def test_the_papers_preprocessing_of_whole_recordings(tmp_path):
     for subject in ("S2", "S3", "S4", "S5"):
         ecg, bvp = random.randn(SECONDS * 700, 1), random.randn(SECONDS * 64, 1)
         write(tmp_path, content(subject, signal_chest_ECG=ecg, signal_wrist_BVP=bvp))
-    data = BiosignalData(
-        source="wesad",
-        path=str(tmp_path),
-        old="BVP",
-        new="ECG",
-        window=4.0,
-        stride=1.0,
-        split_counts=(1, 1, 1, 1),
-        condition={"BVP": "papagei_s", "ECG": "hubert_ecg"},
-    )
+    options = yaml.safe_load(packaged_config("bioxbridge", "wesad").read_text())["data"]
+    assert (options["window"], options["stride"]) == (60.0, 5.0)
+    assert options["split_counts"] == [5, 2, 5, 3]
+    shorter = {"window": 4.0, "stride": 1.0, "frame": 1.0, "hop": 0.5}
+    data = BiosignalData(**options | shorter, path=str(tmp_path))
     pairs = data.pairs()
     assert len(pairs) == 4 * 17
     # Frames of 1 s every half: 12 frequencies and 5 means of one channel.
