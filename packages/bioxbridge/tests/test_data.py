@@ -263,3 +263,25 @@ def test_a_conditioned_modality_is_cut_at_the_same_moments():
     assert whole.labels.tolist() == [0, 0, 0, 0, -1, -1, 1, 1, 1, 1]
     assert ready.labels.tolist() == [0] * 5 + [1] * 5
     assert ready.starts.tolist() == whole.starts.tolist()
+
+
+def test_a_bad_block_leaves_the_other_blocks_where_they_were(small, monkeypatch):
+    options = {"split_by": "block", "block": 6.0, "split_counts": (4, 2, 6, 4)}
+    before = small(**options).split(0)
+    people = recordings()
+    people[2].signals["EDA"][:, : 6 * 32] = 0.5
+    monkeypatch.setattr(data_module, "load_recordings", lambda *_: people)
+    after = small(**options, quality="drop").split(0)
+    for name, part in before.items():
+        kept = set(part.subjects) - {"visit 2 0-6 s"}
+        assert set(after[name].subjects) == kept
+    for person in people:
+        person.signals["EDA"][:, : 6 * 32] = 0.5
+    whole = {"split_by": "block", "block": 6.0, "split_counts": (13, 1, 1, 1), "quality": "drop"}
+    data = small(**whole)
+    data.pairs()
+    # Every person's first block is gone; find a split that deals one of them to val alone.
+    blocks, _ = data._dealt
+    seed = next(s for s in range(9) if "0-6" in blocks[data.masks(blocks, s)["val"]][0])
+    with pytest.raises(ValueError, match=rf"no window of the val blocks of split {seed} is good"):
+        data.split(seed)

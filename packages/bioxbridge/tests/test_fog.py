@@ -6,9 +6,7 @@ import yaml
 
 from bioxbridge import cut_windows
 from bioxbridge.data import BiosignalData
-from bioxbridge.evaluate import main as evaluate
 from bioxbridge.recordings import load_recordings
-from bioxbridge.train import main as train
 from papers_shared.command import packaged_config
 
 
@@ -166,10 +164,14 @@ def test_one_person_split_by_blocks_with_the_papers_preprocessing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*pseudo label")  # of a model that learned nothing
 def test_the_main_job_and_its_evaluation_keep_blocks_apart(tmp_path):
+    from bioxbridge.evaluate import main as evaluate
+    from bioxbridge.train import main as train
+
     folder, run, out = two_visits(tmp_path), str(tmp_path / "run"), tmp_path / "predictions.csv"
     options = ["--config", "fog", "--config", "smoke", "--data.path", folder, "--run.dir", run]
     options += ["--data.window", "1", "--data.stride", "0.2", "--data.block", "2"]
-    assert train([*options]) == 0
+    options += ["--baselines.arms", "[probe]"]
+    assert train(options) == 0
     assert "one split by block" in (tmp_path / "run/report.html").read_text()
     assert evaluate([run, "--out", str(out)]) == 0
     rows = out.read_text().splitlines()[1:]

@@ -98,6 +98,9 @@ def test_labels_have_their_own_rate():
 
 def test_the_last_step_of_labels_may_be_missing():
     assert recording(labels=np.zeros(9, int)).seconds == 10
+    # A window in that step alone has no label.
+    _, labels = cut_windows(recording(labels=np.zeros(9, int)), "ECG", seconds=0.5, stride=0.5)
+    assert labels.tolist() == [0] * 18 + [-1] * 2
     with pytest.raises(ValueError, match=r"8 labels at 1\.0 a second"):
         recording(labels=np.zeros(8, int))
 

@@ -234,6 +234,8 @@ class BiosignalData(lightning.LightningDataModule):
         self.tokens = SpectralTokens(frame=frame, hop=hop, max_frequency=max_frequency, means=means)
         self._recordings: list[Recording] | None = None
         self._pairs: Pairs | None = None
+        # Names of all windows' groups, and which windows were taken.
+        self._dealt = np.empty(0, str), np.empty(0, bool)
         self.class_names: tuple[str, ...] = ()
 
     def settings(self) -> dict[str, Any]:
@@ -304,10 +306,13 @@ class BiosignalData(lightning.LightningDataModule):
             self.class_names = self._recordings[0].class_names
             groups = self.groups(old)
             pairs = Pairs(old.tokens, new.tokens, old.labels, groups)
-            good = self._good(pairs, old, new) & (groups != "")
-            if not good.any():
+            taken = self._good(pairs, old, new)
+            if self.split_by == "block":
+                taken &= groups != ""
+            if not taken.any():
                 raise ValueError("data.block: every good window crosses from a block into the next")
-            self._pairs = pairs if good.all() else pairs.subset(good)
+            self._pairs = pairs if taken.all() else pairs.subset(taken)
+            self._dealt = groups, taken
             self._recordings = None
         return self._pairs
 
@@ -336,7 +341,14 @@ class BiosignalData(lightning.LightningDataModule):
             ValueError: too few subjects or blocks, or too few labels to train or test a task model.
         """
         pairs = self.pairs()
-        masks = self.masks(pairs.subjects, seed)
+        # Bad windows count when groups are dealt out: what is bad differs between modalities.
+        groups, taken = self._dealt
+        masks = {name: mask[taken] for name, mask in self.masks(groups, seed).items()}
+        for name, mask in masks.items():
+            if not mask.any():
+                raise ValueError(
+                    f"data.quality: no window of the {name} {self.unit} of split {seed} is good"
+                )
         parts = {name: pairs.subset(mask) for name, mask in masks.items()}
         for name in ("train", "val", "test"):
             if (parts[name].labels == UNLABELLED).all():

@@ -227,7 +227,7 @@ def cut_windows(
     labels = np.full(len(starts), UNLABELLED, np.int64)
     for i, (begin, end) in enumerate(zip(first, last, strict=True)):
         values, counts = np.unique(recording.labels[begin:end], return_counts=True)
-        if counts.max() >= majority * counts.sum() - 1e-9:
+        if counts.max(initial=0) >= max(1, majority * counts.sum() - 1e-9):
             labels[i] = values[counts.argmax()]
     return windows.astype(np.float32), labels
 
