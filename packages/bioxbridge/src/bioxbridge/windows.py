@@ -1,4 +1,4 @@
-"""Simultaneous recordings of two modalities, cut into windows and split by subject."""
+"""Simultaneous recordings of two modalities, cut into windows and split by subject or by time."""
 
 from __future__ import annotations
 

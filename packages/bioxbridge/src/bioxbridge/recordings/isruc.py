@@ -9,7 +9,8 @@ code of BioX-Bridge.
 Not settled by any document at hand, taken from how public code reads the files: electrodes refer to
 A1 and A2 or, in some nights, to M1 and M2; X1, X2 and X3 are chin, heart and leg, and some files
 number them 24, 25 and 26; stages and recording are of equal length to within an epoch. Nights that
-differ are refused by name: move their folders away.
+differ are refused by name: move their folders away. Public code leaves out subjects 8 and 40 of
+subgroup I.
 
 EDF is read here, not by mne, which goes by the suffix `.edf` and holds a night in double precision.
 A night takes 23 MB a channel in memory, 10 channels are kept.
