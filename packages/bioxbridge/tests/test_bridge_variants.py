@@ -1,5 +1,7 @@
 """The ablated bridges: sizes, values, gradients, and a round trip through a folder."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -95,8 +97,9 @@ def test_every_kind_connects_saves_and_loads(kind, tmp_path):
 
 
 def test_an_unknown_kind_in_a_folder_is_refused(tmp_path):
-    text = '{"kind": "bioxbridge.BridgedModel", "bridge": {"kind": "rope"}}'
-    (tmp_path / "config.json").write_text(text)
+    places = {"new_block": 0, "old_block": 0, "frozen": ""}
+    config = {"kind": "bioxbridge.BridgedModel", "bridge": {"kind": "rope"}, **places}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     new, old = models()
     with pytest.raises(ValueError, match="bridge of kind 'rope', not one of prototype"):
         BridgedModel.from_pretrained(tmp_path, new=new, old=old)

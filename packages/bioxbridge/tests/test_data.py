@@ -229,6 +229,15 @@ def test_splits_by_block_leave_out_what_crosses(small):
     torch.testing.assert_close(windows.tokens[torch.from_numpy(kept)], parts["test"].new)
 
 
+def test_the_published_split_by_window_leaks(small):
+    data = small(split_by="window", split_counts=(33, 11, 33, 22))
+    parts = data.split(0)
+    assert sum(map(len, parts.values())) == len(data.pairs())
+    people = [{name.split()[1] for name in part.subjects} for part in parts.values()]
+    assert people[0] & people[3]
+    assert data.settings()["split_by"] == "window"
+
+
 def test_too_few_labels_in_a_block_split_are_told_with_few_names(small, monkeypatch):
     people = recordings()
     for person in people:

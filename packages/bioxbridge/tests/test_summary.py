@@ -97,6 +97,12 @@ def test_a_collapsed_bridge_and_a_weak_teacher_are_noted(tmp_path):
     assert "collapsed to few classes on splits [1]" in notes
 
 
+def test_a_split_by_windows_is_said_to_leak(tmp_path):
+    splits = [split(i) | {"unit": "windows"} for i in range(2)]
+    notes = " ".join(summarise(splits, verb="train", run=RunFolder(tmp_path)).notes)
+    assert "test windows share samples with training" in notes
+
+
 def test_a_split_by_blocks_of_time_is_called_that(tmp_path):
     splits = [split(i) | {"unit": "blocks"} for i in range(2)]
     results = summarise(splits, verb="train", run=RunFolder(tmp_path))

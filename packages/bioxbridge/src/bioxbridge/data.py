@@ -151,8 +151,9 @@ class BiosignalData(lightning.LightningDataModule):
         window: seconds per window.
         stride: seconds between windows.
         split_counts: subjects in train, val, pair and test; or, by block, their shares.
-        split_by: `subject`, or `block` for recordings of too few people: contiguous blocks of time
-            are dealt out, and windows that cross from one into the next are left out.
+        split_by: `subject`; `block` for recordings of too few people: contiguous blocks of time
+            are dealt out, and windows that cross from one into the next are left out; `window`, as
+            published for FOG: windows are dealt out, and test windows overlap with training.
         block: seconds per block.
         split_seed: seed of the first split; further splits take the following numbers.
         batch_size: windows per step, over all processes together.
@@ -179,7 +180,7 @@ class BiosignalData(lightning.LightningDataModule):
         split_counts: Sequence[int] = (3, 1, 3, 3),
         split_seed: int = 0,
         batch_size: int = 64,
-        split_by: Literal["subject", "block"] = "subject",
+        split_by: Literal["subject", "block", "window"] = "subject",
         block: float = 30.0,
         quality: Literal["keep", "drop"] = "keep",
         majority: float = 1.0,
@@ -242,6 +243,8 @@ class BiosignalData(lightning.LightningDataModule):
         """What the tokens and splits depend on, as JSON values."""
         # Named only where they are used, so that runs without them stay what they were.
         block = {"block": self.block} if self.split_by == "block" else {}
+        if self.split_by == "window":
+            block = {"split_by": "window"}
         majority = {"majority": self.majority} if self.majority < 1 else {}
         condition = {"condition": self.condition} if self.condition else {}
         return {
@@ -278,12 +281,15 @@ class BiosignalData(lightning.LightningDataModule):
         )
 
     def groups(self, windows: Windows) -> np.ndarray:
-        """What no two splits share: (N,) names of subjects, or of blocks of time.
+        """What no two splits share: (N,) names of subjects, of blocks of time, or of windows.
 
         A window that crosses from one block into the next has an empty name and is in no split.
         """
         if self.split_by == "subject":
             return windows.subjects
+        if self.split_by == "window":
+            named = zip(windows.recordings, windows.starts, strict=True)
+            return np.array([f"{recording} {start:g} s" for recording, start in named])
         return time_blocks(windows.recordings, windows.starts, window=self.window, block=self.block)
 
     def masks(self, groups: np.ndarray, seed: int) -> dict[str, np.ndarray]:
@@ -368,7 +374,7 @@ class BiosignalData(lightning.LightningDataModule):
     @property
     def unit(self) -> str:
         """What splits do not share, in words."""
-        return "subjects" if self.split_by == "subject" else "blocks"
+        return f"{self.split_by}s"
 
 
 def _listed(names: np.ndarray) -> str:

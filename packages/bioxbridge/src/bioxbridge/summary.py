@@ -157,7 +157,7 @@ def _claim(scores: dict[str, np.ndarray], rows: dict[str, dict[str, Any]], chanc
 
 
 def _unit(splits: list[dict[str, Any]]) -> str:
-    """What the splits do not share: subjects, or blocks of time."""
+    """What the splits do not share: subjects, blocks of time, or no more than windows."""
     return splits[0].get("unit", "subjects")
 
 
@@ -249,6 +249,11 @@ def _notes(
         notes.append(
             "Splits keep blocks of time apart, not people: nothing here is about a new person, and "
             "blocks that follow each other are alike."
+        )
+    if _unit(splits) == "windows":
+        notes.append(
+            "Windows were dealt out one by one: where they overlap, test windows share samples "
+            "with training, and every score is too high."
         )
     if len(splits) > 1:
         notes.append(
