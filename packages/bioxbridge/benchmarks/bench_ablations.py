@@ -96,7 +96,7 @@ def pairs() -> list[dict]:
         "ours": (
             f"{points(loss)}; with a twentieth {points(scores[0.05,]['balanced_accuracy'] - whole)}"
         ),
-        "condition": f"{CONDITION}, equal updates",
+        "condition": f"{CONDITION}, equal updates; enough is within {FEW_PAIRS_COST:.0f} points",
         "held": above(loss, -FEW_PAIRS_COST),
         "headline": False,
     }

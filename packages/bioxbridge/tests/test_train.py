@@ -161,15 +161,24 @@ def test_a_folder_of_npz_files_is_bridged(tmp_path):
         (["--task.tune_epochs", "0"], "task.tune_epochs: 0 is not above zero"),
         (["--task.modes", "[]"], "task.modes: names no mode"),
         (["--trainer.max_epochs", "0"], "trainer.max_epochs: 0 is no number"),
-        (["--trainer.fast_dev_run", "true"], "trainer.fast_dev_run: would train too little"),
-        (["--trainer.limit_train_batches", "0"], "trainer.limit_train_batches: a table needs"),
+        (["--trainer.fast_dev_run", "true"], "trainer.fast_dev_run: True would leave"),
+        (["--trainer.limit_train_batches", "1"], "trainer.limit_train_batches: 1 would leave"),
+        (["--trainer.max_steps", "3"], "trainer.max_steps: 3 would leave the bridge another"),
+        (["--trainer.max_time", "00:00:01:00"], "trainer.max_time: "),
+        (["--trainer.accumulate_grad_batches", "2"], "trainer.accumulate_grad_batches: 2 would"),
+        (["--trainer.precision", "64-true"], "trainer.precision: 64-true is not one of 32-true"),
+        (["--trainer.enable_checkpointing", "false"], "trainer.enable_checkpointing: false"),
+        (["--trainer.devices", "-1"], "trainer.devices: -1 is no number of processes"),
+        (["--data.split_seed", "-1"], "data.split_seed: -1 is below 0"),
+        (["--baselines.arms", "[probe,probe]"], "baselines.arms: ['probe', 'probe'] names one"),
+        (["--task.modes", "[probe,probe]"], "task.modes: ['probe', 'probe'] names one twice"),
         (["--splits", "0"], "splits: 0"),
         (["--config", "nowhere.yaml"], "no such file"),
         (["--ckpt_path", "/nowhere.ckpt"], "/nowhere.ckpt: no such file"),
         (["--run.threads", "0"], "threads: 0"),
         (["--pretrain.worst_error", "0.5"], "did not pretrain"),
         (["--pretrain.heads", "3"], "pretrain.heads: 3 do not divide width 16"),
-        (["--trainer.devices", "0"], "trainer:"),
+        (["--trainer.devices", "0"], "trainer.devices: 0 is no number"),
     ],
 )
 def test_bad_input_ends_with_one_line(options, message, tmp_path, capsys):
@@ -187,6 +196,35 @@ def test_a_bridge_that_diverges_is_no_result(tmp_path, capsys):
     assert main([*FAST, *options]) == 2
     assert "is nan after epoch 1: training diverged" in capsys.readouterr().err
     assert not (tmp_path / "metrics.json").exists()
+
+
+def test_mixed_precision_trains_everything(tmp_path):
+    options = ["--config", "smoke", "--run.threads", "1", "--run.dir", str(tmp_path)]
+    assert main([*options, "--trainer.precision", "bf16-mixed"]) == 0
+
+
+def test_a_modality_that_never_varies_is_refused_before_anything_is_trained(tmp_path, capsys):
+    options = write_recordings(tmp_path / "data")
+    for file in (tmp_path / "data").glob("*.npz"):
+        arrays = dict(np.load(file))
+        np.savez(file, **(arrays | {"B": 0 * arrays["B"]}))
+    assert main([*FAST, *options, "--run.root", str(tmp_path / "runs")]) == 2
+    assert "B: never varies in any recording" in capsys.readouterr().err
+    assert not list((tmp_path / "runs").rglob("stages"))
+
+
+def test_a_resumed_bridge_costs_what_it_took_in_all(whole, tmp_path):
+    options = [*FAST, "--run.dir", str(tmp_path)]
+    assert main([*options, "--trainer.max_epochs", "3"]) == 0
+    checkpoint = tmp_path / CHECKPOINT
+    content = torch.load(checkpoint, weights_only=True)
+    (name,) = (name for name in content["callbacks"] if "KeepBest" in name)
+    assert content["callbacks"][name]["seconds"] > 0
+    content["callbacks"][name]["seconds"] = 1000.0
+    torch.save(content, checkpoint)
+    assert main([*options, "--trainer.max_epochs", "6", "--ckpt_path", "last"]) == 0
+    found = json.loads((tmp_path / "metrics.json").read_text())["metrics"]
+    assert 1000 < found["bridge/seconds"] < 1100
 
 
 def test_labels_of_one_class_are_refused_before_anything_is_trained(tmp_path, capsys):

@@ -95,6 +95,7 @@ def test_sweep_trains_every_combination(run):
     [
         ("{rnak: [1]}", "vary: 'rnak' is not one of pairs, bridge, rank"),
         ("{rank: []}", "vary.rank: holds no value"),
+        ("{rank: [2, 2]}", "vary.rank: [2, 2] names a value twice"),
         ("{rank: [0]}", "model.rank: 0 is not above zero"),
         ("{pairs: [2]}", "vary.pairs: 2 is no share in (0, 1]"),
         ("{loss: [l7]}", "vary: loss: expected one of"),
@@ -224,6 +225,14 @@ def test_runs_of_other_options_have_no_common_report(trained, tmp_path, capsys):
     assert report.main([str(other), str(trained), "--out", str(tmp_path / "both")]) == 2
     assert "ran with model.rank = 4, " in capsys.readouterr().err
     assert not (tmp_path / "both").exists()
+
+
+def test_runs_on_other_recordings_have_no_common_report(trained, run, tmp_path, capsys):
+    splits = json.loads((run / "splits.json").read_text())
+    splits[0] |= {"split": 1, "recordings": "others"}
+    (run / "splits.json").write_text(json.dumps(splits))
+    assert report.main([str(trained), str(run), "--out", str(tmp_path / "both")]) == 2
+    assert f"{run}: ran on other recordings than {trained}" in capsys.readouterr().err
 
 
 def test_a_report_is_of_the_runs_device_and_seed_and_replaces_none(run, tmp_path, capsys):

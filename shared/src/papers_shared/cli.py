@@ -156,6 +156,13 @@ class MainJob(LightningCLI):
         )
         trainer["accelerator"] = self.device.accelerator
         trainer["precision"] = self.device.precision
+        devices = str(trainer["devices"])
+        if self.device.accelerator == "cpu" and not (
+            devices == "auto" or (devices.isdigit() and int(devices))
+        ):
+            raise UserError(f"trainer.devices: {devices} is no number of processes above zero")
+        if trainer["enable_checkpointing"] is False:
+            raise UserError("trainer.enable_checkpointing: false, but runs resume by checkpoints")
         self.resume = config["ckpt_path"]
         if self.resume not in (None, "last"):
             check_checkpoint(self.resume)

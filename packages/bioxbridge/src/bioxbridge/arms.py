@@ -108,6 +108,7 @@ def compare(split: Split, model: BridgeModule | None) -> dict[str, Any]:
         "old": names.old,
         "new": names.new,
         "unit": names.unit,
+        "recordings": names.pairs().fingerprint(),
         "rows": {name: scores(split, arm, teacher) for name, arm in arms.items()},
         "positions": transfer.positions.as_dict(),
         "reconstruction": errors,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Literal
 
 import torch
@@ -18,6 +19,9 @@ class KeepBest(Callback):
     Args:
         monitor: name of a logged validation value.
         mode: whether `max` or `min` of it is best; the later epoch wins a tie.
+
+    Attributes:
+        seconds_before: that a resumed training had taken when it was interrupted.
     """
 
     def __init__(self, monitor: str, mode: Literal["max", "min"] = "max") -> None:
@@ -26,6 +30,12 @@ class KeepBest(Callback):
         self.best: float | None = None
         self.best_epoch = -1
         self.weights: dict[str, Tensor] = {}
+        self.seconds_before = 0.0
+        self._started = 0.0
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compare this epoch with the best so far."""
@@ -51,10 +61,16 @@ class KeepBest(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"best": self.best, "best_epoch": self.best_epoch, "weights": self.weights}
+        return {
+            "best": self.best,
+            "best_epoch": self.best_epoch,
+            "weights": self.weights,
+            "seconds": self.seconds_before + time.perf_counter() - self._started,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take a checkpoint's values."""
         self.best = state_dict["best"]
         self.best_epoch = state_dict["best_epoch"]
         self.weights = state_dict["weights"]
+        self.seconds_before = state_dict["seconds"]

@@ -305,7 +305,7 @@ class BiosignalData(lightning.LightningDataModule):
         """Simultaneous windows of both modalities of all recordings; read once.
 
         Raises:
-            ValueError: see `windows`.
+            ValueError: see `windows`; a modality never varies, or no window is left.
         """
         if self._pairs is None:
             old, new = self.windows(self.old), self.windows(self.new)
@@ -313,6 +313,9 @@ class BiosignalData(lightning.LightningDataModule):
             groups = self.groups(old)
             pairs = Pairs(old.tokens, new.tokens, old.labels, groups)
             taken = self._good(pairs, old, new)
+            for name, own in ((self.old, old), (self.new, new)):
+                if not own.tokens.any():
+                    raise ValueError(f"{name}: never varies in any recording")
             if self.split_by == "block":
                 taken &= groups != ""
             if not taken.any():

@@ -16,6 +16,7 @@ from lightning import Trainer
 
 from bioxbridge.adapters import TaskModel
 from bioxbridge.baselines.training import BaselineOptions
+from bioxbridge.callbacks import KeepBest
 from bioxbridge.data import BiosignalData
 from bioxbridge.encoder import SignalEncoder
 from bioxbridge.fitting import fit_bridge
@@ -251,4 +252,7 @@ class Split:
                 cache=self.cache,
                 checkpoint=checkpoint,
             )
+        # What a resumed training took before it was interrupted is in its checkpoint.
+        (kept,) = (one for one in trainer.callbacks if isinstance(one, KeepBest))
+        cost.seconds += kept.seconds_before
         return cost

@@ -21,6 +21,18 @@ from papers_shared.console import stderr
 from papers_shared.errors import UserError, bad_input
 from papers_shared.progress import stage_trainer
 
+PRECISIONS = (None, "32-true", "32", "16-mixed", "bf16-mixed")
+# Options of the bridge's trainer that would make its training another than its rivals'.
+_WHOLE: dict[str, tuple] = {
+    "fast_dev_run": (False, 0),
+    "overfit_batches": (0.0, 0),
+    "limit_train_batches": (None, 1.0),
+    "limit_val_batches": (None, 1.0),
+    "max_steps": (-1,),
+    "max_time": (None,),
+    "accumulate_grad_batches": (1,),
+}
+
 
 class BridgeJob(MainJob):
     """A verb on splits by subject: parses, checks, and hands out the splits."""
@@ -30,12 +42,13 @@ class BridgeJob(MainJob):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Options of the steps around the bridge."""
         super().add_arguments_to_parser(parser)
-        parser.add_argument("--splits", type=int, default=2, help="Splits by subject to run.")
+        parser.add_argument("--splits", type=int, default=1, help="Splits by subject to run.")
         parser.add_class_arguments(PretrainOptions, "pretrain")
         parser.add_class_arguments(TaskOptions, "task")
         parser.add_class_arguments(BaselineOptions, "baselines")
-        # Equal budgets: what trains beside the bridge trains as long.
+        # Equal budgets: what trains beside the bridge trains as long, by steps of the same size.
         parser.link_arguments("trainer.max_epochs", "baselines.epochs")
+        parser.link_arguments("data.batch_size", "baselines.batch_size")
 
     def splits(self, data: BiosignalData, *models: BridgeModule) -> Iterator[Split]:
         """The splits that the options ask for; all options are checked before the first.
@@ -96,16 +109,21 @@ class BridgeJob(MainJob):
         epochs = config["trainer"]["max_epochs"]
         if epochs is None or epochs < 1:
             raise UserError(f"trainer.max_epochs: {epochs} is no number of epochs above zero")
-        for name in ("fast_dev_run", "overfit_batches"):
-            if config["trainer"][name]:
+        for name, whole in _WHOLE.items():
+            value = config["trainer"][name]
+            # One batch is 1, all of them are 1.0.
+            if not any(type(value) is type(all_) and value == all_ for all_ in whole):
                 raise UserError(
-                    f"trainer.{name}: would train too little for a table; --config smoke"
+                    f"trainer.{name}: {value} would leave the bridge another budget than the "
+                    "methods beside it; shorten with trainer.max_epochs or --config smoke"
                 )
-        for name in ("limit_train_batches", "limit_val_batches"):
-            if config["trainer"][name] not in (None, 1, 1.0):
-                raise UserError(
-                    f"trainer.{name}: a table needs whole epochs; --config smoke is short"
-                )
+        if config["trainer"]["precision"] not in PRECISIONS:
+            raise UserError(
+                f"trainer.precision: {config['trainer']['precision']} is not one of "
+                f"{', '.join(filter(None, PRECISIONS))}"
+            )
+        if config["data"]["split_seed"] < 0:
+            raise UserError(f"data.split_seed: {config['data']['split_seed']} is below 0")
         resume = config["ckpt_path"]
         if config["splits"] > 1 and resume not in (None, "last"):
             raise UserError(

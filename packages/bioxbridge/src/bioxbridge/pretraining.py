@@ -96,8 +96,9 @@ class PretrainModule(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """AdamW and a one-cycle schedule over the whole training."""
+        # A fused one takes no clipped gradients in mixed precision.
         optimizer = torch.optim.AdamW(
-            self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay, fused=True
+            self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay, foreach=True
         )
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, self.learning_rate, int(self.trainer.estimated_stepping_batches)

@@ -59,6 +59,8 @@ def report(options: ReportOptions) -> None:
             number = split["split"]
             if number in splits:
                 raise UserError(f"{run.folder}: split {number} is also in {sources[number]}")
+            if split["recordings"] != runs[0].splits[0]["recordings"]:
+                raise UserError(f"{run.folder}: ran on other recordings than {runs[0].folder}")
             if split["rows"].keys() != runs[0].splits[0]["rows"].keys():
                 raise UserError(
                     f"{run.folder}: methods {list(split['rows'])} differ from the first's"
@@ -129,7 +131,7 @@ def _without(config: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 def _read_splits(run: RunFolder) -> list[dict[str, Any]]:
     found = run.read_json("splits.json")
-    needed = {"split", "old", "new", "classes", "class_names", "rows", "positions"}
+    needed = {"split", "recordings", "old", "new", "classes", "class_names", "rows", "positions"}
     if not isinstance(found, list) or not all(
         isinstance(split, dict) and needed <= split.keys() for split in found
     ):

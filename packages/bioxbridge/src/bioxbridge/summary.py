@@ -255,6 +255,11 @@ def _notes(
             "Windows were dealt out one by one: where they overlap, test windows share samples "
             "with training, and every score is too high."
         )
+    if len(splits) == 1:
+        notes.append(
+            "One split: scores move by several points from one to the next, so the order of the "
+            "methods here may be chance; --splits 5 runs five."
+        )
     if len(splits) > 1:
         notes.append(
             f"Splits cut the same {_unit(splits)}, so they are not independent and intervals over "

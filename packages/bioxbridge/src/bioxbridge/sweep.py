@@ -69,6 +69,8 @@ class SweepJob(BridgeJob):
                 raise UserError(f"vary: {name!r} is not one of {PAIRS}, {', '.join(MODEL_OPTIONS)}")
             if not values:
                 raise UserError(f"vary.{name}: holds no value")
+            if any(value in values[:i] for i, value in enumerate(values)):
+                raise UserError(f"vary.{name}: {values} names a value twice")
             for value in values if name == PAIRS else ():
                 if not isinstance(value, int | float) or not 0 < value <= 1:
                     raise UserError(f"vary.{PAIRS}: {value!r} is no share in (0, 1]")

@@ -60,6 +60,8 @@ class TaskOptions:
         require_positive("task", self, *positive, "lora_rank", "batch_size")
         if not self.modes:
             raise ValueError("task.modes: names no mode")
+        if len(set(self.modes)) < len(self.modes):
+            raise ValueError(f"task.modes: {list(self.modes)} names one twice")
 
 
 class ClassifierModule(lightning.LightningModule):

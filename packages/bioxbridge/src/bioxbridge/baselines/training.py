@@ -44,6 +44,8 @@ class BaselineOptions:
     def __post_init__(self) -> None:
         positive = ("epochs", "learning_rate", "batch_size", "lora_rank")
         require_positive("baselines", self, *positive)
+        if len(set(self.arms)) < len(self.arms):
+            raise ValueError(f"baselines.arms: {list(self.arms)} names one twice")
 
 
 def train_baseline(

@@ -70,10 +70,10 @@ def _check_classes(recordings: list[Recording]) -> None:
     """Refuse labels with gaps, which a stray value leaves."""
     found = np.unique(np.concatenate([recording.labels for recording in recordings]))
     found = found[found != UNLABELLED]
-    missing = sorted(set(range(int(found.max(initial=-1)))) - set(found.tolist()))
-    if missing:
+    gaps = np.flatnonzero(found != np.arange(len(found)))
+    if len(gaps):
         stray = next(r for r in recordings if found[-1] in r.labels)
         raise ValueError(
-            f"{stray.name}: has label {found[-1]}, but no recording has label {missing[0]}; number "
+            f"{stray.name}: has label {found[-1]}, but no recording has label {gaps[0]}; number "
             "the classes from 0 without gaps, -1 for unknown"
         )
