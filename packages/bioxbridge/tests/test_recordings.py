@@ -214,7 +214,7 @@ def test_a_stray_label_is_named(tmp_path):
     np.savez(tmp_path / "ann_1.npz", **arrays())
     labels = np.array([0] * 9 + [10**9])
     np.savez(tmp_path / "bea_1.npz", **arrays(labels=labels))
-    with pytest.raises(ValueError, match=r"bea_1\.npz: has label 1000000000, but no recording has label 2"):
+    with pytest.raises(ValueError, match=r"bea_1\.npz: has label 1000000000, but no"):
         load_recordings("npz", str(tmp_path))
 
 
