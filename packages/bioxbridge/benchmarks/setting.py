@@ -22,14 +22,18 @@ _FOLDER = os.environ.get("BENCH_RUNS") or tempfile.mkdtemp(prefix="bioxbridge-be
 write = functools.partial(write_results, RESULTS, package="bioxbridge")
 
 
+def folder_of(name: str) -> Path:
+    """A run folder of the benchmarks."""
+    return Path(_FOLDER) / name
+
+
 def run(main: Callable[[list[str]], int], *options: str, name: str = "watch") -> Path:
-    """Run a verb on the benchmark's splits; returns the run folder."""
-    folder = Path(_FOLDER) / name
+    """Run a verb, on the benchmark's splits unless told otherwise; returns the run folder."""
     splits = ["--data.split_seed", str(SEEDS[0]), "--splits", str(len(SEEDS))]
     epochs = ["--trainer.max_epochs", str(EPOCHS)]
-    if main([*splits, *epochs, "--run.dir", str(folder), *options]) != 0:
+    if main([*splits, *epochs, "--run.dir", str(folder_of(name)), *options]) != 0:
         raise SystemExit(1)
-    return folder
+    return folder_of(name)
 
 
 def metrics(folder: Path, verb: str) -> dict[str, float]:

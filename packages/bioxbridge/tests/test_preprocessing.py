@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from bioxbridge import preprocessing
 from bioxbridge.foundation import ARCHITECTURES
-from bioxbridge.preprocessing import resample, ricker, scalograms, wavelet_transform, z_score
+from bioxbridge.preprocessing import (
+    band_pass,
+    notch,
+    resample,
+    ricker,
+    scalograms,
+    wavelet_transform,
+    z_score,
+)
 
 
 def sine(frequency, rate, seconds):
@@ -164,7 +172,7 @@ def test_integers_and_single_channels_are_taken():
     [
         ("papagei_s", np.zeros((2, 3, 640)), 64, r"PaPaGei-S: takes 1 channel\(s\), not 3"),
         ("papagei_s", np.zeros(640), 64, r"PaPaGei-S: signal is \(640,\), not \(B, C, S\)"),
-        ("papagei_s", np.zeros((1, 8)), 64, "16 samples at 125 Hz are too few for the band-pass"),
+        ("papagei_s", np.zeros((1, 8)), 64, "16 samples at 125 Hz are too few for the filter"),
         ("hubert_ecg", np.zeros((1, 60)), 100, "HuBERT-ECG: signal: 300 samples at 500 Hz"),
         ("labram", np.zeros((1, 2, 300)), 200, "LaBraM takes whole seconds, not 1.5 s"),
         ("ecg_fm", np.zeros((1, 12, 300)), -5, "ECG-FM: rate: -5 Hz is not above 0"),
@@ -174,3 +182,33 @@ def test_integers_and_single_channels_are_taken():
 def test_windows_that_a_model_cannot_take_are_refused(name, signal, rate, message):
     with pytest.raises(ValueError, match=message):
         ARCHITECTURES[name].preprocess(signal, rate)
+
+
+def test_a_band_pass_keeps_its_band_in_place():
+    time = np.arange(2000) / 100
+    slow, inside, fast = (np.sin(2 * np.pi * f * time) for f in (0.1, 5.0, 40.0))
+    passed = band_pass((slow + inside + fast)[None], 100, 2, 10)[0]
+    middle = slice(300, -300)
+    assert np.abs(passed - inside)[middle].max() < 0.02
+
+
+def test_a_notch_takes_out_the_mains():
+    time = np.arange(4000) / 250
+    signal, mains = np.sin(2 * np.pi * 7 * time), np.sin(2 * np.pi * 50 * time)
+    cleaned = notch((signal + mains)[None], 250, 50)[0]
+    middle = slice(500, -500)
+    assert np.abs(cleaned - signal)[middle].max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("filtered", "message"),
+    [
+        (lambda x: band_pass(x, 100, 10, 2), "band: 10 to 2 Hz is no band between 0 and 50 Hz"),
+        (lambda x: band_pass(x, 100, 2, 60), "band: 2 to 60 Hz is no band"),
+        (lambda x: notch(x, 100, 50), "notch: 50 Hz is not between 0 and 50 Hz"),
+        (lambda x: band_pass(x[..., :9], 100, 2, 10), "9 samples at 100 Hz are too few"),
+    ],
+)
+def test_filters_that_cannot_be(filtered, message):
+    with pytest.raises(ValueError, match=message):
+        filtered(np.zeros((1, 500)))

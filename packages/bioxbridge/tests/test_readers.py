@@ -337,3 +337,42 @@ def test_edf_that_cannot_be_used(tmp_path):
 )
 def test_spans(spans, expected):
     assert spans_to_labels(spans, 3.5).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_missing_channel_may_be_zeros(tmp_path, kind, caplog):
+    describe(tmp_path, "rate: 4\nmissing: zeros\n")
+    columns = table()
+    del columns["x"]
+    WRITERS[kind](tmp_path / f"ann.{kind}", columns)
+    (recording,) = load_recordings(kind, str(tmp_path))
+    assert not recording.signals["ACC"][0].any()
+    np.testing.assert_array_equal(recording.signals["ACC"][1], np.arange(20) + 200)
+    assert "ACC: no channel 'x', zeros instead" in caplog.text
+    del columns["y"]
+    WRITERS[kind](tmp_path / f"ann.{kind}", columns)
+    with pytest.raises(ValueError, match="has no channel 'x' of ACC"):
+        load_recordings(kind, str(tmp_path))
+
+
+def test_what_missing_may_say(tmp_path):
+    describe(tmp_path, "rate: 4\nmissing: guess\n")
+    write_csv(tmp_path / "ann.csv", table())
+    with pytest.raises(ValueError, match="missing: 'guess' is neither refuse nor zeros"):
+        load_recordings("csv", str(tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+def test_a_missing_channel_of_wfdb_and_edf_may_be_zeros(tmp_path):
+    describe(tmp_path, "missing: zeros\n")
+    signal = write_wfdb(tmp_path, names=("ecg", "z", "y"))
+    (recording,) = load_recordings("wfdb", str(tmp_path))
+    np.testing.assert_allclose(
+        recording.signals["ACC"], [0 * signal[:, 2], signal[:, 2]], atol=1e-3
+    )
+    signals = edf_signals()
+    del signals["x"]
+    write_edf(tmp_path / "ann_1.edf", signals, [], 8)
+    (recording,) = load_recordings("edf", str(tmp_path))
+    assert not recording.signals["ACC"][0].any()
+    np.testing.assert_allclose(recording.signals["ACC"][1] * 1e6, signals["y"][1], atol=0.05)

@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "lora": ["add_lora", "merge_lora"],
         "metrics": ["classification_scores", "t_interval"],
         "module": ["BridgeModule"],
+        "preprocessing": ["band_pass", "notch", "resample", "z_score"],
         "quality": ["correct_drift", "estimate_drift", "fill_gaps", "window_quality"],
         "recordings": ["load_recordings"],
         "selection": [

@@ -50,6 +50,47 @@ def resample(signal: Signal, rate: float | int, new_rate: float | int) -> Resamp
     return np.pad(out, padding, mode="edge")[..., :wanted].astype(signal.dtype, copy=False)
 
 
+def band_pass(
+    signal: Signal, rate: float | int, low: float | int, high: float | int, *, order: int = 4
+) -> Signal:
+    """Butterworth band-pass without phase shift.
+
+    Args:
+        signal: (..., S).
+        rate: its sampling rate in Hz.
+        low: lower edge in Hz, above 0.
+        high: upper edge in Hz, below half the rate.
+        order: of the filter, which runs forth and back.
+
+    Raises:
+        ValueError: edges that are none, or a signal too short for the filter.
+    """
+    if not 0 < low < high < rate / 2:
+        raise ValueError(f"band: {low:g} to {high:g} Hz is no band between 0 and {rate / 2:g} Hz")
+    sos = scipy_signal.butter(order, [low, high], "bandpass", fs=rate, output="sos")
+    return _both_ways(signal, rate, sos=sos)
+
+
+def notch(
+    signal: Signal, rate: float | int, frequency: float | int, *, quality: float | int = 30
+) -> Signal:
+    """Take out one frequency, such as that of the mains, without phase shift.
+
+    Args:
+        signal: (..., S).
+        rate: its sampling rate in Hz.
+        frequency: in Hz, below half the rate.
+        quality: the frequency over the width of what is taken out.
+
+    Raises:
+        ValueError: a frequency outside 0 to half the rate, or a signal too short for the filter.
+    """
+    if not 0 < frequency < rate / 2:
+        raise ValueError(f"notch: {frequency:g} Hz is not between 0 and {rate / 2:g} Hz")
+    sos = scipy_signal.tf2sos(*scipy_signal.iirnotch(frequency, quality, fs=rate))
+    return _both_ways(signal, rate, sos=sos)
+
+
 def z_score(signal: Signal) -> Signal:
     """Zero mean and unit variance along time; a constant channel becomes zero.
 
@@ -186,7 +227,7 @@ def _both_ways(
     pad = 3 * (len(taps) if taps is not None else 2 * len(sos) + 1)
     if signal.shape[-1] <= pad:
         raise ValueError(
-            f"signal: {signal.shape[-1]} samples at {rate:g} Hz are too few for the band-pass, "
+            f"signal: {signal.shape[-1]} samples at {rate:g} Hz are too few for the filter, "
             f"which needs more than {pad}"
         )
     if taps is not None:

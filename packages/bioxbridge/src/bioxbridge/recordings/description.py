@@ -6,6 +6,7 @@
     rate: 256                    # CSV and Parquet: Hz; or `time`, the column of seconds
     labels: stage                # CSV and Parquet: the column; WFDB: the annotator's extension
     classes: {wake: 0, sleep: 1} # what labels are called; others are unknown
+    missing: zeros               # what a file has no channel of, beside others of its modality
 
 Files are named after the subject, up to the first underscore.
 """
@@ -14,13 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import yaml
 
 from bioxbridge.windows import UNLABELLED
+from papers_shared.console import get_logger
 
+_LOGGER = get_logger(__name__)
 FILE = "recordings.yaml"
 
 
@@ -35,6 +38,8 @@ class Description:
         time: column of a table that holds seconds.
         labels: column of a table, or extension of WFDB annotations.
         classes: class by name.
+        missing: `refuse` a file that lacks a channel, or read `zeros` there, which count as flat
+            windows; a modality of which nothing is there is refused either way.
     """
 
     path: Path
@@ -43,6 +48,7 @@ class Description:
     time: str | None = None
     labels: str | None = None
     classes: dict[str, int] = field(default_factory=dict)
+    missing: Literal["refuse", "zeros"] = "refuse"
 
     @classmethod
     def read(cls, folder: Path) -> Description:
@@ -72,6 +78,9 @@ class Description:
         rate = content.get("rate")
         if rate is not None and (not isinstance(rate, int | float) or not 0 < rate < np.inf):
             raise ValueError(f"{path}: rate: {rate!r} is no positive number of Hz")
+        missing = content.get("missing", "refuse")
+        if missing not in ("refuse", "zeros"):
+            raise ValueError(f"{path}: missing: {missing!r} is neither refuse nor zeros")
         classes = content.get("classes", {})
         if not isinstance(classes, dict) or not all(
             isinstance(number, int) and number >= UNLABELLED for number in classes.values()
@@ -91,20 +100,22 @@ class Description:
         )
 
     def pick(self, file: Path, available: dict[str, Any]) -> dict[str, list[Any]]:
-        """What a file holds of each modality's channels.
+        """What a file holds of each modality's channels; None where it may lack one.
 
         Raises:
             ValueError: names the file and the channel that it lacks.
         """
         for modality, channels in self.modalities.items():
-            for channel in channels:
-                if channel not in available:
-                    raise ValueError(
-                        f"{file}: has no channel {channel!r} of {modality}, only "
-                        f"{', '.join(map(str, available))}"
-                    )
+            lacking = [channel for channel in channels if channel not in available]
+            if lacking and (self.missing == "refuse" or lacking == channels):
+                raise ValueError(
+                    f"{file}: has no channel {lacking[0]!r} of {modality}, only "
+                    f"{', '.join(map(str, available))}"
+                )
+            for channel in lacking:
+                _LOGGER.warning("%s: %s: no channel %r, zeros instead", file, modality, channel)
         return {
-            modality: [available[channel] for channel in channels]
+            modality: [available.get(channel) for channel in channels]
             for modality, channels in self.modalities.items()
         }
 
@@ -120,6 +131,17 @@ class Description:
     def class_of(self, name: Any) -> int:
         """The class of a label by name; unknown names are -1."""
         return self.classes.get(str(name).strip(), UNLABELLED)
+
+
+def stack_channels(channels: list[np.ndarray | None]) -> np.ndarray:
+    """Channels (n,) as (channels, n); zeros for one that is missing, never for all.
+
+    >>> stack_channels([np.array([1.0, 2.0]), None]).tolist()
+    [[1.0, 2.0], [0.0, 0.0]]
+    """
+    there = next(channel for channel in channels if channel is not None)
+    full = [np.zeros_like(there) if channel is None else channel for channel in channels]
+    return np.stack(full).astype(np.float32)
 
 
 def files_of(path: Path, pattern: str) -> list[Path]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from bioxbridge.recordings.description import (
     Description,
     files_of,
     spans_to_labels,
+    stack_channels,
     subject_of,
 )
 from bioxbridge.windows import Recording
@@ -43,11 +42,13 @@ def _read(mne: object, file: Path, description: Description) -> Recording:
             raise ValueError(f"{file}: not readable as EDF ({error})") from error
 
     whole = raw()
-    description.pick(file, {name: name for name in whole.ch_names})
+    picked = description.pick(file, {name: name for name in whole.ch_names})
     signals, rates = {}, {}
-    for modality, channels in description.modalities.items():
-        own = raw(include=channels)
-        signals[modality] = own.get_data(picks=channels).astype(np.float32)
+    for modality, channels in picked.items():
+        there = [channel for channel in channels if channel is not None]
+        own = raw(include=there)
+        read = dict(zip(there, own.get_data(picks=there), strict=True))
+        signals[modality] = stack_channels([read.get(channel) for channel in channels])
         rates[modality] = float(own.info["sfreq"])
     seconds = min(signal.shape[1] / rates[name] for name, signal in signals.items())
     notes = whole.annotations

@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from bioxbridge.recordings.description import Description, files_of, subject_of
+from bioxbridge.recordings.description import (
+    Description,
+    files_of,
+    stack_channels,
+    subject_of,
+)
 from bioxbridge.windows import UNLABELLED, Recording
 
 # A step of time that differs from the others by more than this share of it is a gap.
@@ -72,7 +77,9 @@ def _read_parquet(file: Path) -> dict[str, Sequence[Any]]:
 def _recording(file: Path, table: dict[str, Sequence[Any]], description: Description) -> Recording:
     picked = description.pick(file, {name: name for name in table})
     signals = {
-        modality: np.stack([_numbers(file, name, table[name]) for name in names]).astype(np.float32)
+        modality: stack_channels(
+            [None if name is None else _numbers(file, name, table[name]) for name in names]
+        )
         for modality, names in picked.items()
     }
     rate = _rate(file, table, description)

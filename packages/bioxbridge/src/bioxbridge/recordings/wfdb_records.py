@@ -10,6 +10,7 @@ from bioxbridge.recordings.description import (
     Description,
     files_of,
     spans_to_labels,
+    stack_channels,
     subject_of,
 )
 from bioxbridge.windows import Recording
@@ -45,8 +46,9 @@ def load_wfdb(path: Path) -> list[Recording]:
         }
         picked = description.pick(file, available)
         for modality, channels in picked.items():
-            if len({rate for rate, _ in channels}) > 1:
-                listed = ", ".join(f"{rate:g}" for rate, _ in channels)
+            own = sorted({channel[0] for channel in channels if channel is not None})
+            if len(own) > 1:
+                listed = ", ".join(f"{rate:g}" for rate in own)
                 raise ValueError(f"{file}: channels of {modality} have rates {listed} Hz")
         seconds = record.sig_len / record.fs
         recordings.append(
@@ -54,10 +56,13 @@ def load_wfdb(path: Path) -> list[Recording]:
                 name=str(file),
                 subject=subject_of(file),
                 signals={
-                    modality: np.stack([signal for _, signal in channels]).astype(np.float32)
+                    modality: stack_channels([c if c is None else c[1] for c in channels])
                     for modality, channels in picked.items()
                 },
-                rates={modality: float(channels[0][0]) for modality, channels in picked.items()},
+                rates={
+                    modality: float(next(c[0] for c in channels if c is not None))
+                    for modality, channels in picked.items()
+                },
                 labels=spans_to_labels(
                     _spans(record_name, description, float(record.fs), seconds), seconds
                 ),
