@@ -80,7 +80,7 @@ def set_threads(threads: int | None = None) -> int:
 
 
 def choose_device(
-    accelerator: str = "auto", precision: str | None = None, threads: int | None = None
+    accelerator: str = "auto", precision: str | int | None = None, threads: int | None = None
 ) -> DeviceChoice:
     """Settle accelerator, precision and threads.
 
@@ -115,6 +115,7 @@ def choose_device(
     if precision is None:
         bf16 = wanted == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16-mixed" if bf16 else "32-true"
+    precision = str(precision)
     count = set_threads(threads)
     reason = f"{wanted} because {why}; {precision}; {count} CPU thread{'s' * (count > 1)}"
     return DeviceChoice(

@@ -204,7 +204,7 @@ class BiosignalData(lightning.LightningDataModule):
                 f"subjects in {', '.join(SPLITS)}"
             )
         if split_by == "block" and not window <= block < float("inf"):
-            raise ValueError(f"data.block: {block} s is not finite or shorter than a window")
+            raise ValueError(f"data.block: {block} s is shorter than a window, or infinite")
         if not 0.5 < majority <= 1:
             raise ValueError(f"data.majority: {majority} is not above 0.5 and at most 1")
         for modality, name in (condition or {}).items():

@@ -21,7 +21,7 @@ from papers_shared.console import stderr
 from papers_shared.errors import UserError, bad_input
 from papers_shared.progress import stage_trainer
 
-PRECISIONS = (None, "32-true", "32", "16-mixed", "bf16-mixed")
+PRECISIONS = ("32-true", "32", "16-mixed", "bf16-mixed")
 # Options of the bridge's trainer that would make its training another than its rivals'.
 _WHOLE: dict[str, tuple] = {
     "fast_dev_run": (False, 0),
@@ -117,11 +117,9 @@ class BridgeJob(MainJob):
                     f"trainer.{name}: {value} would leave the bridge another budget than the "
                     "methods beside it; shorten with trainer.max_epochs or --config smoke"
                 )
-        if config["trainer"]["precision"] not in PRECISIONS:
-            raise UserError(
-                f"trainer.precision: {config['trainer']['precision']} is not one of "
-                f"{', '.join(filter(None, PRECISIONS))}"
-            )
+        precision = config["trainer"]["precision"]
+        if precision is not None and str(precision) not in PRECISIONS:
+            raise UserError(f"trainer.precision: {precision} is not one of {', '.join(PRECISIONS)}")
         if config["data"]["split_seed"] < 0:
             raise UserError(f"data.split_seed: {config['data']['split_seed']} is below 0")
         resume = config["ckpt_path"]
