@@ -15,3 +15,18 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+class _Call:
+    def __init__(self, function, *arguments):
+        self.function = function
+        self.arguments = arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+@pytest.fixture
+def pickled_call():
+    """Makes what pickles to a call of a function."""
+    return _Call

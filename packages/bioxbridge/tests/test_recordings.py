@@ -54,22 +54,11 @@ def test_seglearn_is_never_imported(series):
     assert not [name for name in sys.modules if name.split(".")[0] == "seglearn"]
 
 
-class Calls:
-    """Pickles to a call of a function."""
-
-    def __init__(self, function, *arguments):
-        self.function = function
-        self.arguments = arguments
-
-    def __reduce__(self):
-        return self.function, self.arguments
-
-
 @pytest.mark.parametrize("function", [os.system, builtins.eval, builtins.exec, builtins.getattr])
-def test_the_unpickler_runs_nothing(function, tmp_path):
+def test_the_unpickler_runs_nothing(function, tmp_path, pickled_call):
     mark = tmp_path / "ran"
     argument = f"touch {mark}" if function is os.system else f"open({str(mark)!r}, 'w')"
-    data = pickle.dumps({"X": Calls(function, argument)})
+    data = pickle.dumps({"X": pickled_call(function, argument)})
     with pytest.raises(pickle.UnpicklingError, match=rf"refers to \w+\.{function.__name__}"):
         watch._ArraysOnly(io.BytesIO(data)).load()
     assert not mark.exists()
@@ -201,9 +190,9 @@ def test_a_truncated_archive_and_a_plain_array(tmp_path):
         load_npz(file)
 
 
-def test_pickles_in_an_archive_do_not_run(tmp_path):
+def test_pickles_in_an_archive_do_not_run(tmp_path, pickled_call):
     mark = tmp_path / "ran"
-    calls = np.array([Calls(os.system, f"touch {mark}")], object)
+    calls = np.array([pickled_call(os.system, f"touch {mark}")], object)
     np.savez(tmp_path / "ann_1.npz", **arrays(EDA=calls))
     with pytest.raises(ValueError, match="EDA is no plain array; Python objects"):
         load_npz(tmp_path / "ann_1.npz")

@@ -183,23 +183,12 @@ def test_folders_and_files_that_are_not_there(tmp_path):
         load_recordings("wesad", str(tmp_path))
 
 
-class Calls:
-    """Pickles to a call of a function."""
-
-    def __init__(self, function, *arguments):
-        self.function = function
-        self.arguments = arguments
-
-    def __reduce__(self):
-        return self.function, self.arguments
-
-
 @pytest.mark.parametrize("name", ["system", "eval"])
-def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path, name):
+def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path, name, pickled_call):
     mark = tmp_path / "ran"
     call = {
-        "system": Calls(os.system, f"touch {mark}"),
-        "eval": Calls(eval, f"open({str(mark)!r}, 'w')"),
+        "system": pickled_call(os.system, f"touch {mark}"),
+        "eval": pickled_call(eval, f"open({str(mark)!r}, 'w')"),
     }[name]
     write(tmp_path, content(signal_chest_ECG=call))
     message = rf"S2\.pkl: is no pickle of plain arrays \(pickle: refers to \w+\.{name}\)$"

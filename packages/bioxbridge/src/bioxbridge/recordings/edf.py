@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bioxbridge.recordings.description import (
     Description,
@@ -22,15 +23,25 @@ def load_edf(path: Path) -> list[Recording]:
     Raises:
         ValueError: names the file and what of it cannot be used, or mne is not installed.
     """
+    mne = import_mne()
+    description = Description.read(path if path.is_dir() else path.parent)
+    files = files_of(path, "*.[eb]df") if path.is_dir() else [path]
+    return [_read(mne, file, description) for file in files]
+
+
+def import_mne() -> Any:
+    """The library that reads EDF.
+
+    Raises:
+        ValueError: it is not installed.
+    """
     try:
         import mne
     except ImportError as error:
         raise ValueError(
             'recordings: EDF needs mne; pip install "bioxbridge[recordings]"'
         ) from error
-    description = Description.read(path if path.is_dir() else path.parent)
-    files = files_of(path, "*.[eb]df") if path.is_dir() else [path]
-    return [_read(mne, file, description) for file in files]
+    return mne
 
 
 def _read(mne: object, file: Path, description: Description) -> Recording:

@@ -12,17 +12,17 @@ number them 24, 25 and 26; stages and recording are of equal length to within an
 differ are refused by name: move their folders away. Public code leaves out subjects 8 and 40 of
 subgroup I.
 
-EDF is read here, not by mne, which goes by the suffix `.edf` and holds a night in double precision.
-A night takes 23 MB a channel in memory, 10 channels are kept.
+Files are read by mne, a modality at a time. A night takes 23 MB a channel in memory, 10 of them are
+kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from bioxbridge.recordings.edf import import_mne
 from bioxbridge.windows import Recording
 
 EPOCH = 30.0
@@ -42,8 +42,6 @@ MODALITIES = {
 }
 
 _STAGES = {0: 0, 1: 1, 2: 2, 3: 3, 5: 4}
-# Microvolts that a physical dimension is worth.
-_MICROVOLTS = {"uV": 1.0, "µV": 1.0, "μV": 1.0, "mV": 1e3, "V": 1e6}
 
 
 def load_isruc(path: Path) -> list[Recording]:
@@ -84,35 +82,58 @@ def _nights(path: Path) -> list[tuple[Path, str]]:
 
 
 def _read(file: Path, subject: str, *, five: bool) -> Recording:
-    night = _Edf.open(file)
-    stages = _stages(file.with_name(f"{file.stem}_1.txt"))
-    if abs(night.seconds - EPOCH * len(stages)) >= EPOCH:
-        raise ValueError(
-            f"{file}: {night.seconds:g} s are {night.seconds / EPOCH:.1f} epochs of {EPOCH:g} s, "
-            f"{file.stem}_1.txt holds {len(stages)}"
-        )
-    epochs = min(len(stages), int(night.seconds / EPOCH)) - LEFT_OUT
-    if epochs < 1:
-        raise ValueError(f"{file}: {len(stages)} epochs leave none without the last {LEFT_OUT}")
     signals, rates = {}, {}
     for modality, channels in MODALITIES.items():
-        found = [night.channel(names) for names in channels]
-        if len({rate for _, rate in found}) > 1:
-            listed = ", ".join(f"{rate:g}" for _, rate in found)
-            raise ValueError(f"{file}: channels of {modality} have rates {listed} Hz")
-        rates[modality] = found[0][1]
-        samples = round(epochs * EPOCH * rates[modality])
-        signals[modality] = np.stack([signal[:samples] for signal, _ in found])
+        signals[modality], rates[modality] = _channels(file, channels)
+    seconds = min(signal.shape[1] / rates[name] for name, signal in signals.items())
+    stages = _stages(file.with_name(f"{file.stem}_1.txt"))
+    if abs(seconds - EPOCH * len(stages)) >= EPOCH:
+        raise ValueError(
+            f"{file}: {seconds:g} s are {seconds / EPOCH:.1f} epochs of {EPOCH:g} s, "
+            f"{file.stem}_1.txt holds {len(stages)}"
+        )
+    epochs = min(len(stages), int(seconds / EPOCH)) - LEFT_OUT
+    if epochs < 1:
+        raise ValueError(f"{file}: {len(stages)} epochs leave none without the last {LEFT_OUT}")
     labels = stages[:epochs]
     return Recording(
         name=str(file),
         subject=subject,
-        signals=signals,
+        signals={
+            name: signal[:, : round(epochs * EPOCH * rates[name])]
+            for name, signal in signals.items()
+        },
         rates=rates,
         labels=labels if five else np.minimum(labels, 1),
         label_rate=1 / EPOCH,
         class_names=STAGE_NAMES if five else CLASS_NAMES,
     )
+
+
+def _channels(file: Path, channels: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, float]:
+    """Signals (channels, samples) in microvolts, and their rate in Hz.
+
+    Args:
+        file: an EDF of any suffix.
+        channels: of each, the names it may go by.
+
+    Raises:
+        ValueError: the file is no EDF, or has none of the names of a channel.
+    """
+    wanted = [name for names in channels for name in names]
+    reader = import_mne().io.read_raw_edf
+    try:
+        # A stream, because mne goes by the suffix of a path.
+        with file.open("rb") as stream:
+            night = reader(stream, include=wanted, preload=True, verbose="error")
+    except Exception as error:  # its parser raises whatever comes
+        raise ValueError(f"{file}: not readable as EDF ({error})") from error
+    picks = [next((name for name in names if name in night.ch_names), None) for names in channels]
+    for names, pick in zip(channels, picks, strict=True):
+        if pick is None:
+            raise ValueError(f"{file}: has no channel {' or '.join(names)}")
+    volts = night.get_data(picks=picks)
+    return (1e6 * volts).astype(np.float32), float(night.info["sfreq"])
 
 
 def _stages(file: Path) -> np.ndarray:
@@ -128,105 +149,3 @@ def _stages(file: Path) -> np.ndarray:
                 f"{file}: line {number}: stage {line!r} is none of {', '.join(allowed)}"
             )
     return np.array([allowed[line.strip()] for line in lines], np.int64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Edf:
-    """Header of an EDF file, and its records left on disk.
-
-    Attributes:
-        file: where it is.
-        entries: by label the number of its first value in a record, of its values there, and
-            the scale and offset that turn them into microvolts, None where it is no voltage.
-        record: seconds of a record.
-        records: (R, V) values as stored.
-    """
-
-    file: Path
-    entries: dict[str, tuple[int, int, tuple[float, float] | None]]
-    record: float
-    records: np.ndarray
-
-    @classmethod
-    def open(cls, file: Path) -> _Edf:
-        """Read the header.
-
-        Raises:
-            ValueError: it is no EDF, or is cut off.
-        """
-        size = file.stat().st_size
-        try:
-            with file.open("rb") as stream:
-                head = stream.read(256).decode("latin-1")
-                start, count = int(head[184:192]), int(head[236:244])
-                record, signals = float(head[244:252]), int(head[252:256])
-                text = stream.read(256 * signals).decode("latin-1")
-            if head[:8].strip() != "0" or start != 256 * (signals + 1) or not 0 < record < np.inf:
-                raise ValueError("its header is none")
-            columns = _columns(text, signals)
-            lengths = [int(value) for value in columns["samples"]]
-            limits = np.array([columns[name] for name in _LIMITS], dtype=float)  # (4, N)
-        except ValueError as error:
-            raise ValueError(f"{file}: not readable as EDF ({error})") from error
-        if min(lengths, default=0) < 1 or not np.isfinite(limits).all():
-            raise ValueError(f"{file}: not readable as EDF (its header is none)")
-        if count < 1 or size < start + 2 * count * sum(lengths):
-            raise ValueError(
-                f"{file}: is cut off: {count} records of {2 * sum(lengths)} bytes, {size - start} "
-                "bytes are there"
-            )
-        entries: dict[str, tuple[int, int, tuple[float, float] | None]] = {}
-        first = 0
-        for i, label in enumerate(columns["label"]):
-            physical, digital = limits[0:2, i], limits[2:4, i]
-            worth = _MICROVOLTS.get(columns["unit"][i])
-            scaling = None
-            if worth is not None and digital[0] < digital[1]:
-                gain = (physical[1] - physical[0]) / (digital[1] - digital[0])
-                scaling = (worth * gain, worth * (physical[0] - gain * digital[0]))
-            entries[label] = (first, lengths[i], scaling)
-            first += lengths[i]
-        records = np.memmap(file, "<i2", "r", offset=start, shape=(count, first))
-        return cls(file=file, entries=entries, record=record, records=records)
-
-    @property
-    def seconds(self) -> float:
-        """Duration."""
-        return len(self.records) * self.record
-
-    def channel(self, names: tuple[str, ...]) -> tuple[np.ndarray, float]:
-        """Signal (S,) in microvolts, and its rate in Hz.
-
-        Args:
-            names: what the channel may be called.
-
-        Raises:
-            ValueError: there is none of these names, or it is no voltage.
-        """
-        name = next((name for name in names if name in self.entries), None)
-        if name is None:
-            raise ValueError(
-                f"{self.file}: has no channel {' or '.join(names)}, only {', '.join(self.entries)}"
-            )
-        first, length, scaling = self.entries[name]
-        if scaling is None:
-            raise ValueError(f"{self.file}: channel {name}: its unit or limits are no voltage")
-        stored = self.records[:, first : first + length].astype(np.float32)
-        scale, offset = np.float32(scaling)
-        return (scale * stored + offset).reshape(-1), length / self.record
-
-
-_LIMITS = ("physical_low", "physical_high", "digital_low", "digital_high")
-
-
-def _columns(text: str, signals: int) -> dict[str, list[str]]:
-    """Fields of the header's second part, one value a signal."""
-    widths = {"label": 16, "transducer": 80, "unit": 8}
-    widths |= dict.fromkeys(_LIMITS, 8) | {"filters": 80, "samples": 8, "reserved": 32}
-    columns, start = {}, 0
-    for name, width in widths.items():
-        columns[name] = [
-            text[start + width * i : start + width * (i + 1)].strip() for i in range(signals)
-        ]
-        start += width * signals
-    return columns
